@@ -1,5 +1,6 @@
 //! The program that catches packets, and what it tells.
 
+use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
@@ -24,6 +25,9 @@ const PLACE: NlOptions = NlOptions {
     handle: TcHandle::new(0, 0xcd06),
     classid: None,
 };
+
+/// After so many looks without a connection that is led the guard goes.
+const IDLE_LOOKS_MAX: u32 = 5;
 
 /// What became of the packets of marked sockets so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,6 +55,12 @@ pub struct Catcher {
     events: RingBuf<MapData>,
     figures: PerCpuArray<MapData, u64>,
     program: Ebpf,
+    /// Connections whose packets come here.
+    led: BTreeSet<ConnectionId>,
+    /// The program on the way out is there: as long as connections are led, and a little longer, as
+    /// each packet of the gateway passes it.
+    is_guarded: bool,
+    idle_looks: u32,
 }
 
 impl Catcher {
@@ -86,12 +96,13 @@ impl Catcher {
         let figures = PerCpuArray::try_from(map(&mut program, "figures")?);
 
         // Whatever is there already goes on catching until here.
-        for (name, device) in [(GUARD, device.way_out_name()), (PROGRAM, device.name())] {
+        for name in [GUARD, PROGRAM] {
             classifier(&mut program, name)?.load().map_err(refused)?;
-            let _ = tc::qdisc_detach_program(device, TcAttachType::Egress, name);
-            put(&mut program, name, device)?;
         }
+        take_off(PROGRAM, device.name());
+        put(&mut program, PROGRAM, device.name())?;
         device.reset_all()?;
+        take_off(GUARD, device.way_out_name());
         // Whether sockets may be marked is better known before one has to be.
         let tried =
             UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).map_err(|error| BpfError::System {
@@ -107,6 +118,9 @@ impl Catcher {
             events: events.map_err(refused)?,
             figures: figures.map_err(refused)?,
             program,
+            led: BTreeSet::new(),
+            is_guarded: false,
+            idle_looks: 0,
         })
     }
 
@@ -116,9 +130,30 @@ impl Catcher {
     /// # Errors
     /// Something cannot be put back, as the device is gone, for one.
     pub fn keep(&mut self) -> Result<bool, BpfError> {
-        let guarded = put(&mut self.program, GUARD, self.device.way_out_name())?;
+        let was_unguarded = self.is_guarded && self.keep_guard()?;
         let caught = put(&mut self.program, PROGRAM, self.device.name())?;
-        Ok(self.device.keep()? || guarded || caught)
+        Ok(self.device.keep()? || was_unguarded || caught)
+    }
+
+    /// Whether [`keep`](Self::keep) has something to do though there may be no connections.
+    #[must_use]
+    pub const fn is_guarded(&self) -> bool {
+        self.is_guarded
+    }
+
+    /// Puts the guard back, or takes it off when nothing has needed it for a while. Whether it was
+    /// missing.
+    fn keep_guard(&mut self) -> Result<bool, BpfError> {
+        self.idle_looks = match self.led.is_empty() {
+            true => self.idle_looks + 1,
+            false => 0,
+        };
+        if self.idle_looks < IDLE_LOOKS_MAX {
+            return put(&mut self.program, GUARD, self.device.way_out_name());
+        }
+        take_off(GUARD, self.device.way_out_name());
+        self.is_guarded = false;
+        Ok(false)
     }
 
     /// A number for a connection whose packets may have to be caught: until they are
@@ -144,10 +179,19 @@ impl Catcher {
         passes_here: bool,
     ) -> Result<(), BpfError> {
         if passes_here {
+            if !self.is_guarded {
+                put(&mut self.program, GUARD, self.device.way_out_name())?;
+                (self.is_guarded, self.idle_looks) = (true, 0);
+            }
             let known = self.connections.insert(&socket.as_raw_fd(), id.0, 0);
             known.map_err(refused)?;
         }
-        self.device.mark(socket, passes_here)
+        self.device.mark(socket, passes_here)?;
+        match passes_here {
+            true => self.led.insert(id),
+            false => self.led.remove(&id),
+        };
+        Ok(())
     }
 
     /// Has packets caught that end behind this offset of the stream; none: all may go. To be
@@ -159,6 +203,7 @@ impl Catcher {
     /// The connection has ended. What it still sends with a payload is lost.
     pub fn remove(&mut self, id: ConnectionId) {
         self.slots.give_back(id);
+        self.led.remove(&id);
     }
 
     /// Whether the caller looks for caught packets by itself, before it sleeps. It does not wake
@@ -211,6 +256,11 @@ fn classifier<'all>(
     let classifier = program.program_mut(name);
     let classifier = classifier.ok_or_else(|| BpfError::Program(format!("no program {name}")))?;
     classifier.try_into().map_err(refused)
+}
+
+/// Takes a program off a device, if it is there.
+fn take_off(name: &str, device: &str) {
+    let _ = tc::qdisc_detach_program(device, TcAttachType::Egress, name);
 }
 
 /// Puts a program on a device, unless one is at its place. Whether it was not.

@@ -359,7 +359,9 @@ impl Injector {
 
     /// The loop has turned.
     pub(crate) fn wakes(&mut self) {
-        if let Some(catching) = &mut self.catching {
+        if let Some(catching) = &mut self.catching
+            && !catching.clients.is_empty()
+        {
             catching.catcher.set_awake(true);
             catching.take_caught();
         }
@@ -566,14 +568,15 @@ impl Catching {
         }
     }
 
-    /// Whether the kernel's program is still there is looked at as long as there are clients.
+    /// Whether the kernel's program is still there is looked at as long as it is of use.
     fn keep(&mut self, now: Time) {
-        self.keep_due = (!self.clients.is_empty()).then_some(now + KEEP_EVERY);
         match self.catcher.keep() {
             Ok(false) => {}
             Ok(true) => warn!("somebody had taken away what leads packets to nodes; it is back"),
             Err(error) => warn!(%error, "clients get nothing any more"),
         }
+        let is_used = !self.clients.is_empty() || self.catcher.is_guarded();
+        self.keep_due = is_used.then_some(now + KEEP_EVERY);
     }
 
     /// Whoever has something on its way is looked at again.

@@ -57,7 +57,7 @@ pub(super) fn measure(paths: &Paths, options: &Options, keep: Keep<'_>) -> Resul
     field.make(&[class()])?;
     for rate in RATES {
         let mut samples = [Vec::new(), Vec::new(), Vec::new()];
-        for _ in 0..if options.full { 5 } else { 1 } {
+        for _ in 0..if options.full { 5 } else { 3 } {
             let ways = [
                 (Way::Inject, true),
                 (Way::Relay, true),

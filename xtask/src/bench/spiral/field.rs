@@ -1,5 +1,5 @@
-//! The ensemble: its first gateway has nodes send, its second one relays. What is read from
-//! it, by whom, and what that costs.
+//! The ensemble: one of its gateways, mostly the first, has nodes send, the other one relays.
+//! What is read from it, by whom, and what that costs.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -96,11 +96,8 @@ pub(super) enum Way {
 }
 
 impl Way {
-    const fn place(self) -> usize {
-        match self {
-            Self::Inject => 0,
-            Self::Relay | Self::Splice => 1,
-        }
+    fn place(self, is_relay_first: bool) -> usize {
+        usize::from(matches!(self, Self::Inject) == is_relay_first)
     }
 }
 
@@ -113,8 +110,10 @@ pub(super) struct Shape {
     pub(super) link_mbit: Option<u32>,
     /// Read cache of each node.
     pub(super) cache: &'static str,
-    /// Whether nodes take no packets of gateways: the first gateway relays, too.
+    /// Whether nodes take no packets of gateways: all gateways relay.
     pub(super) is_deaf: bool,
+    /// Whether the first gateway relays and the second one has nodes send.
+    pub(super) is_relay_first: bool,
 }
 
 impl Shape {
@@ -125,6 +124,7 @@ impl Shape {
             link_mbit: None,
             cache: "64M",
             is_deaf: false,
+            is_relay_first: false,
         }
     }
 }
@@ -137,6 +137,7 @@ pub(super) struct Field<'paths> {
     splicing: Option<Splicing>,
     pub(super) cluster: Cluster<'paths>,
     token: String,
+    is_relay_first: bool,
     /// On which processor clients are.
     client_cpu: Option<usize>,
 }
@@ -186,6 +187,7 @@ impl<'paths> Field<'paths> {
         let mut rig = RigOptions::spiral().with(&words)?;
         rig.init = words_of(&options.init);
         rig.is_deaf = shape.is_deaf;
+        rig.is_relay_first = shape.is_relay_first;
         let folder = paths.test_data().join("bench-spiral");
         let cluster = Cluster::up(paths, &rig_name(), &folder, &rig)?;
         let words = ["token", "create", "--read", "--write", "--json"];
@@ -196,6 +198,7 @@ impl<'paths> Field<'paths> {
             folder,
             cluster,
             token,
+            is_relay_first: shape.is_relay_first,
             client_cpu: None,
             splicing: None,
         })
@@ -210,14 +213,31 @@ impl<'paths> Field<'paths> {
             field.address(Door::Nfs, Way::Relay)?
         );
         field.load(0, &words)?;
+        field.warm()?;
+        Ok(field)
+    }
+
+    /// What is read lies in memory.
+    fn warm(&self) -> Result<()> {
         for door in [Door::Http, Door::Nfs] {
             for way in [Way::Inject, Way::Relay] {
                 let words = door.reads(1 << 20, 0.5);
-                let address = field.address(door, way)?;
-                field.load(0, &format!("{words} --server {address}"))?;
+                let address = self.address(door, way)?;
+                self.load(0, &format!("{words} --server {address}"))?;
             }
         }
-        Ok(field)
+        Ok(())
+    }
+
+    /// Other processes of the same gateways.
+    pub(super) fn start_gateways_anew(&mut self) -> Result<()> {
+        let gateways = self.cluster.of(Role::Gateway);
+        let names: Vec<String> = gateways.map(|host| host.name.clone()).collect();
+        for name in names {
+            self.cluster.kill(&name)?;
+            self.cluster.restart(&name)?;
+        }
+        self.warm()
     }
 
     /// Makes files over HTTP.
@@ -313,7 +333,8 @@ impl<'paths> Field<'paths> {
 
     fn host(&self, way: Way) -> Result<&Host> {
         let mut gateways = self.cluster.of(Role::Gateway);
-        gateways.nth(way.place()).context("no gateway")
+        let place = way.place(self.is_relay_first);
+        gateways.nth(place).context("no gateway")
     }
 
     /// Where clients connect.

@@ -2,9 +2,10 @@
 //! delivered (SPIRAL 3.1.3): gateways have one processor, everything else has the other.
 
 use anyhow::{Result, ensure};
+use serde_json::Value;
 
 use super::field::{Door, Field, Shape, Way};
-use super::unused::{self, WITHOUT};
+use super::unused::{self, Both, WITHOUT};
 use super::{RELAY, plural};
 use crate::bench::figures::Comparison;
 use crate::bench::nfs::number;
@@ -25,56 +26,63 @@ const BEGIN: f64 = 0.5;
 /// With more and more nodes, and with a program that catches nothing.
 pub(super) fn measure(paths: &Paths, options: &Options, keep: Keep<'_>) -> Result<()> {
     for nodes in (1..=NODES_MAX).filter(|nodes| options.full || nodes % 2 == 1) {
-        let mut field = Field::raise(paths, options, Shape::of(nodes))?;
-        field.keep_apart()?;
-        let run = Run {
-            field: &field,
-            options,
+        let row = Row {
             nodes,
-            row: "left",
+            name: "left",
             peer: RELAY,
             goal: (nodes == NODES_MAX).then_some(GOAL),
         };
-        [Door::Http, Door::Nfs]
-            .into_iter()
-            .try_for_each(|door| run.measure(door, keep))?;
+        row.measure(paths, options, &[Shape::of(nodes)], keep)?;
     }
-    let mut field = Field::raise(paths, options, unused::shape(NODES_MAX))?;
-    field.keep_apart()?;
-    let run = Run {
-        field: &field,
-        options,
+    let row = Row {
         nodes: NODES_MAX,
-        row: "left-unused",
+        name: "left-unused",
         peer: WITHOUT,
         goal: Some(GOAL_UNUSED),
     };
-    [Door::Http, Door::Nfs]
-        .into_iter()
-        .try_for_each(|door| run.measure(door, keep))
+    let shapes = [false, true].map(|is_relay_first| unused::shape(NODES_MAX, is_relay_first));
+    row.measure(paths, options, &shapes, keep)
 }
 
-/// One gateway beside the other.
-struct Run<'run> {
-    field: &'run Field<'run>,
-    options: &'run Options,
+/// What one gateway leaves beside what the other does.
+struct Row<'row> {
     nodes: u8,
-    row: &'run str,
-    peer: &'run str,
+    name: &'row str,
+    peer: &'row str,
     goal: Option<f64>,
 }
 
-impl Run<'_> {
-    fn measure(&self, door: Door, keep: Keep<'_>) -> Result<()> {
-        let [inject, relay] = [Way::Inject, Way::Relay].map(|way| self.most(door, way));
-        let rate = inject?.min(relay?) * DELIVERED;
-        let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-        for _ in 0..if self.options.full { 5 } else { 2 } {
-            ours.push(self.once(door, Way::Inject, rate)?);
-            theirs.push(self.once(door, Way::Relay, rate)?);
+impl Row<'_> {
+    /// In each of these ensembles in turn.
+    fn measure(
+        &self,
+        paths: &Paths,
+        options: &Options,
+        shapes: &[Shape],
+        keep: Keep<'_>,
+    ) -> Result<()> {
+        let mut all = [Door::Http, Door::Nfs].map(|door| (door, Both::new()));
+        for &shape in shapes {
+            let mut field = Field::raise(paths, options, shape)?;
+            field.keep_apart()?;
+            let run = Run {
+                field: &field,
+                options,
+            };
+            for (door, both) in &mut all {
+                run.ask(*door, both)?;
+            }
         }
+        for (door, both) in &all {
+            keep(self.rows(*door, both));
+        }
+        Ok(())
+    }
+
+    fn rows(&self, door: Door, both: &Both<(f64, f64)>) -> Vec<Value> {
         let figure = |row: String, unit, goal, of: fn(&(f64, f64)) -> f64| {
-            let [ours, theirs] = [&ours, &theirs].map(|it| it.iter().map(of).collect::<Vec<f64>>());
+            let [ours, theirs] =
+                [&both.with, &both.without].map(|it| it.iter().map(of).collect::<Vec<f64>>());
             Comparison {
                 row: &row,
                 variant: format!(
@@ -93,12 +101,27 @@ impl Run<'_> {
             }
             .json()
         };
-        let row = format!("{}-{}", self.row, door.word());
-        keep(vec![
+        let row = format!("{}-{}", self.name, door.word());
+        vec![
             figure(row.clone(), "loops/s", self.goal, |one| one.0),
             figure(row + "-served", "MB/s", None, |one| one.1),
-        ]);
-        Ok(())
+        ]
+    }
+}
+
+/// One gateway beside the other.
+struct Run<'run> {
+    field: &'run Field<'run>,
+    options: &'run Options,
+}
+
+impl Run<'_> {
+    /// Adds what both leave.
+    fn ask(&self, door: Door, both: &mut Both<(f64, f64)>) -> Result<()> {
+        let [inject, relay] = [Way::Inject, Way::Relay].map(|way| self.most(door, way));
+        let rate = inject?.min(relay?) * DELIVERED;
+        let rounds = if self.options.full { 5 } else { 2 };
+        both.ask(rounds, |way| self.once(door, way, rate))
     }
 
     /// What a gateway delivers at most, in bytes per second.

@@ -536,8 +536,15 @@ impl<'paths> Cluster<'paths> {
     /// Whether all passes through a gateway though nodes could send.
     fn relays(&self, host: &Host) -> bool {
         let place = self.of(Role::Gateway).position(|one| one.name == host.name);
-        let sending = self.options.gateways.saturating_sub(self.options.relays);
-        place.is_some_and(|place| place >= usize::from(sending))
+        let Options {
+            gateways, relays, ..
+        } = self.options;
+        let first = match self.options.is_relay_first {
+            true => 0,
+            false => gateways.saturating_sub(relays),
+        };
+        let relaying = usize::from(first)..usize::from(first.saturating_add(relays));
+        place.is_some_and(|place| relaying.contains(&place))
     }
 
     fn start(&mut self, at: usize) -> Result<()> {

@@ -82,6 +82,8 @@ pub(crate) struct Options {
     pub(crate) is_deaf: bool,
     /// How many of the gateways, the last ones, relay everything nevertheless.
     pub(crate) relays: u8,
+    /// The first ones do instead.
+    pub(crate) is_relay_first: bool,
     /// Further words of `cluster init`.
     pub(crate) init: Vec<String>,
     /// Megabits per second of the links of each role, both ways; 0: as they are.
@@ -105,6 +107,7 @@ impl Default for Options {
             is_spiral: false,
             is_deaf: false,
             relays: 0,
+            is_relay_first: false,
             init: Vec::new(),
             rates: [0; ROLES.len()],
         }

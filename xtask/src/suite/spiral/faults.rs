@@ -22,6 +22,9 @@ use crate::suite::Stage;
 
 /// Of the rule by which a gateway's sockets are routed to the program's device.
 const RULE: &str = "3280";
+/// The program on the way out.
+const GUARD: &str = "redirector_guard";
+const WAY_OUT: &str = "eth0";
 const PATH: &str = "/big.bin";
 const NAME: &str = "big.bin";
 /// Both doors of a gateway.
@@ -125,6 +128,7 @@ fn all(doors: &mut Doors<'_, '_>, shut: Duration) -> Result<()> {
     doors.counted("clients that leave at any moment", 0, Doors::leave)?;
     doors.until("the pins are back", || Ok(doors.sent()?.pins == 0))?;
     doors.detached()?;
+    doors.guarded()?;
     doors.promises().context("what was promised")
 }
 
@@ -384,6 +388,29 @@ impl Doors<'_, '_> {
             let mut ip = Command::new("ip");
             run_program(ip.args(["-n", &netns, "rule", "del", "priority", RULE]))
         })
+    }
+
+    /// A program on the way out itself holds up what a missing rule leads there. It stands there
+    /// as long as nodes send, and all else passes without it.
+    fn guarded(&mut self) -> Result<()> {
+        let netns = self.cluster.of(Role::Gateway).next().context("a gateway")?;
+        let netns = netns.netns.clone();
+        let is_guarded = || -> Result<bool> {
+            let mut tc = Command::new("tc");
+            tc.args(["-n", &netns, "filter", "show", "dev", WAY_OUT, "egress"]);
+            let shown = tc.output()?;
+            ensure!(shown.status.success(), "tc: {shown:?}");
+            Ok(String::from_utf8_lossy(&shown.stdout).contains(GUARD))
+        };
+        let looked_at = |doors: &mut Self| {
+            doors.disturbed("the guard looked at", |_| {
+                ensure!(is_guarded()?, "no guard is on the way out");
+                Ok(())
+            })
+        };
+        looked_at(self)?;
+        self.until("the guard is gone", || Ok(!is_guarded()?))?;
+        looked_at(self)
     }
 
     /// Something happens while clients of both doors read: every read comes to its end.
