@@ -7,7 +7,9 @@
 //! finished first, waiting included; depots that differ by less than a tenth share the load.
 //! What was forecast is corrected by what is seen, also of pieces that are under way. It may be
 //! wrong, so each depot gets a piece to show what it carries, and no more than its share of
-//! connections before it has. A connection that is there already is worth the round trips that a
+//! connections before it has. What only slow depots have is begun first, as nothing at the end
+//! could hurry it, and a depot that is clearly slower than others has no more connections than its
+//! part of what all carry. A connection that is there already is worth the round trips that a
 //! new one takes to open and to gather speed. All threads finish together: pieces are
 //! taken as threads become free, and at the end, or where delivery in order waits for one, a
 //! piece is fetched again from another depot when that is expected to be faster. What is much
@@ -49,6 +51,9 @@ const NEAR: f64 = 0.10;
 /// Pieces behind the first one that are looked at when that has to wait for its depot.
 const LOOK_AHEAD: usize = 64;
 
+/// Pieces whose best depots differ by less than this factor come in the order of the file.
+const RANK: f64 = 2.0;
+
 /// A piece is fetched again if that is expected to take less than this part of what is left.
 const AGAIN: f64 = 0.7;
 
@@ -80,8 +85,8 @@ pub struct Transfer {
     depots: Vec<DepotState>,
     /// Pieces that are not finished.
     pieces: BTreeMap<PieceId, PieceState>,
-    /// Those of them that nobody fetches, in order.
-    waiting: BTreeSet<PieceId>,
+    /// Those of them that nobody fetches, in order, by rank.
+    waiting: BTreeSet<(u32, PieceId)>,
     tasks: BTreeMap<TaskId, Task>,
     next_task: u64,
     /// Bytes of pieces that were started and not released.
@@ -92,12 +97,16 @@ pub struct Transfer {
     effects: VecDeque<Effect>,
     /// What connections to each depot carry now: it is asked for many times at each input.
     live: Vec<Option<f64>>,
+    /// Connections that clearly slower depots may have.
+    shares: Vec<Option<usize>>,
     now: Time,
 }
 
 #[derive(Debug)]
 struct PieceState {
     piece: Piece,
+    /// The higher, the better its depots are: those come later.
+    rank: u32,
     /// Sources that have failed, and those that are none.
     failed: Vec<bool>,
     missing: Vec<bool>,
@@ -133,6 +142,7 @@ impl Transfer {
             spread: BTreeMap::new(),
             effects: VecDeque::new(),
             live: vec![None; depots.len()],
+            shares: vec![None; depots.len()],
             now: Time::default(),
         }
     }
@@ -152,6 +162,8 @@ impl Transfer {
         }
         self.give_up_stalled();
         self.live = self.live_rates();
+        self.shares = self.shares();
+        self.disbelieve();
         self.schedule();
     }
 
@@ -180,11 +192,14 @@ impl Transfer {
         let new = self
             .waiting
             .iter()
-            .filter(|id| !self.memory.contains_key(id));
-        let bytes: u64 = new.map(|id| self.pieces[id].piece.bytes).sum();
+            .filter(|(_, id)| !self.memory.contains_key(id));
+        let bytes: u64 = new.map(|(_, id)| self.pieces[id].piece.bytes).sum();
+        let enough = match self.settings.in_order {
+            true => 2 * self.settings.threads,
+            false => LOOK_AHEAD.max(2 * self.settings.threads),
+        };
         self.pieces.is_empty()
-            || self.waiting.len() < 2 * self.settings.threads
-                && self.memory_used + bytes < self.settings.memory_bytes
+            || self.waiting.len() < enough && self.memory_used + bytes < self.settings.memory_bytes
     }
 
     /// Whether nothing is left to do.
@@ -208,8 +223,13 @@ impl Transfer {
     fn add(&mut self, piece: Piece) {
         let id = piece.id;
         let sources = piece.sources.len();
+        let rank = match self.settings.in_order {
+            true => 0,
+            false => self.rank(&piece),
+        };
         let state = PieceState {
             piece,
+            rank,
             failed: vec![false; sources],
             missing: vec![false; sources],
             busy: 0,
@@ -218,7 +238,22 @@ impl Transfer {
             running: Vec::new(),
         };
         assert!(self.pieces.insert(id, state).is_none(), "{id:?} twice");
-        self.waiting.insert(id);
+        self.waiting.insert((rank, id));
+    }
+
+    /// Where connections carry quite other than what was forecast, that counts for the order of
+    /// what waits.
+    fn disbelieve(&mut self) {
+        if self.settings.in_order || !self.correct_forecasts() {
+            return;
+        }
+        for (_, id) in std::mem::take(&mut self.waiting) {
+            let rank = self.rank(&self.pieces[&id].piece);
+            self.waiting.insert((rank, id));
+            if let Some(state) = self.pieces.get_mut(&id) {
+                state.rank = rank;
+            }
+        }
     }
 
     fn progress(&mut self, task: TaskId, bytes: u64) {
@@ -240,7 +275,7 @@ impl Transfer {
         let Some(state) = self.pieces.remove(&task.piece) else {
             return;
         };
-        self.waiting.remove(&task.piece);
+        self.waiting.remove(&(state.rank, task.piece));
         for other in state.running {
             if let Some(slower) = self.end_task(other) {
                 if let Some(carried) = self.carried(&slower) {
@@ -284,7 +319,7 @@ impl Transfer {
             apart.retain(|&depot| depot != task.depot);
         }
         if state.running.is_empty() {
-            self.waiting.insert(task.piece);
+            self.waiting.insert((state.rank, task.piece));
         }
     }
 
@@ -384,13 +419,18 @@ impl Transfer {
     /// room wait, too: delivery is in order.
     fn startable(&self) -> Vec<PieceId> {
         let first = self.pieces.first_key_value().map(|(&first, _)| first);
+        let first = first.filter(|_| self.settings.in_order);
         let has_room = |id: &PieceId| {
             self.memory.contains_key(id)
                 || first == Some(*id)
+                || self.memory_used == 0
                 || self.memory_used + self.pieces[id].piece.bytes <= self.settings.memory_bytes
         };
-        let waiting = self.waiting.iter().copied();
-        waiting.take(LOOK_AHEAD).take_while(has_room).collect()
+        let waiting = self.waiting.iter().map(|&(_, id)| id);
+        match self.settings.in_order {
+            true => waiting.take(LOOK_AHEAD).take_while(has_room).collect(),
+            false => waiting.filter(has_room).take(LOOK_AHEAD).collect(),
+        }
     }
 
     /// Starts the first piece that can be started; whether there was one.
@@ -410,8 +450,9 @@ impl Transfer {
                 }
                 Choice::Wait => {}
                 Choice::Lost => {
-                    self.waiting.remove(&id);
-                    self.pieces.remove(&id);
+                    if let Some(state) = self.pieces.remove(&id) {
+                        self.waiting.remove(&(state.rank, id));
+                    }
                     self.memory_used -= self.memory.remove(&id).unwrap_or(0);
                     self.effects.push_back(Effect::Lost { piece: id });
                 }
@@ -525,7 +566,7 @@ impl Transfer {
         if let Some(spread) = state.piece.spread {
             self.spread.entry(spread).or_default().push(depot);
         }
-        self.waiting.remove(&id);
+        self.waiting.remove(&(state.rank, id));
         if self.memory.insert(id, bytes).is_none() {
             self.memory_used += bytes;
         }

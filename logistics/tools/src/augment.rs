@@ -173,6 +173,10 @@ impl Copy<'_> {
 impl Work for Copy<'_> {
     type Output = Capabilities;
 
+    fn keeps_order(&self) -> bool {
+        false
+    }
+
     async fn next_piece(&mut self) -> Result<Option<(Piece, Range<u64>)>> {
         let Some(part) = self.parts.get(self.next) else {
             return Ok(None);

@@ -349,6 +349,10 @@ impl Download<'_> {
 impl Work for Download<'_> {
     type Output = Vec<u8>;
 
+    fn keeps_order(&self) -> bool {
+        self.output.is_stream()
+    }
+
     async fn next_piece(&mut self) -> Result<Option<(Piece, Range<u64>)>> {
         while self.rest.is_none() {
             match self.extent.as_mut().and_then(Iterator::next) {

@@ -139,6 +139,9 @@ pub(crate) trait Work {
     /// The next piece, and where in the file it is; none when there are no more for now.
     fn next_piece(&mut self) -> impl Future<Output = anyhow::Result<Option<(Piece, Range<u64>)>>>;
 
+    /// Whether pieces that come later in the file wait for those before them.
+    fn keeps_order(&self) -> bool;
+
     /// Whether a depot takes requests while it still sends what was asked for before.
     fn reads_ahead(&self, _depot: DepotId) -> bool {
         false
@@ -209,6 +212,7 @@ pub(crate) async fn run<W: Work>(
         stall: tuning.stall,
         away: tuning.away,
         fetches_again: tuning.fetches_again,
+        in_order: work.keeps_order(),
     };
     let (events, received) = mpsc::unbounded_channel();
     let mover = Mover {

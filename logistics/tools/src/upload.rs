@@ -430,6 +430,10 @@ impl Upload<'_> {
 impl Work for Upload<'_> {
     type Output = Capabilities;
 
+    fn keeps_order(&self) -> bool {
+        true
+    }
+
     async fn next_piece(&mut self) -> Result<Option<(Piece, Range<u64>)>> {
         while self.ready.is_empty() {
             if !self.fill().await? && self.ready.is_empty() {

@@ -32,7 +32,8 @@ const INITIAL_WINDOW_BYTES: f64 = 14_480.0;
 
 #[derive(Debug)]
 pub(super) struct DepotState {
-    prior: Option<f64>,
+    /// What was forecast of a connection, in bytes per second.
+    pub(super) prior: Option<f64>,
     seen: Forecaster,
     /// Connections on which something is asked for.
     pub(super) active: usize,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::depot::DepotState;
 use super::task::Task;
-use super::{DepotId, TaskId, Transfer, rate, seconds};
+use super::{DepotId, Piece, RANK, TaskId, Transfer, rate, seconds};
 
 /// A request goes out behind another one when that is expected to end within the time that its
 /// depot takes for a first byte, and so much.
@@ -22,6 +22,12 @@ const CHAIN_MAX: usize = 4;
 /// What is under way tells that a depot is slower than it was from this part on.
 const SLOWER: f64 = 0.5;
 
+/// A forecast is false that is wrong by this factor.
+const FALSE: f64 = 3.0;
+
+/// A depot that carries less than this part of what all carry on average is clearly slower.
+const BELOW_MEAN: f64 = 0.75;
+
 impl Transfer {
     /// How long until a depot takes one more connection, in seconds.
     pub(super) fn wait(&self, depot: DepotId) -> f64 {
@@ -36,10 +42,81 @@ impl Transfer {
         soonest.fold(f64::INFINITY, f64::min).max(pause)
     }
 
+    /// How much faster than the slowest depot the best one of a piece is, as was forecast, in steps.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a few steps"
+    )]
+    pub(super) fn rank(&self, piece: &Piece) -> u32 {
+        let rates = |depots: &mut dyn Iterator<Item = &DepotState>| {
+            let known: Vec<f64> = depots.filter_map(|depot| depot.prior).collect();
+            known
+        };
+        let slowest = rates(&mut self.depots.iter());
+        let slowest = slowest.into_iter().reduce(f64::min);
+        let own = &mut piece.sources.iter().map(|depot| &self.depots[depot.0]);
+        let best = rates(own).into_iter().reduce(f64::max);
+        match (best, slowest) {
+            (Some(best), Some(slowest)) => (best / slowest).log(RANK).round() as u32,
+            _ => 0,
+        }
+    }
+
+    /// Takes what connections to a depot carry together for its forecast where that was wrong by
+    /// [`FALSE`]; whether one was.
+    pub(super) fn correct_forecasts(&mut self) -> bool {
+        let mut carried: Vec<Option<f64>> = vec![Some(0.0); self.depots.len()];
+        for task in self.tasks.values().filter(|task| task.behind.is_none()) {
+            let sum = &mut carried[task.depot.0];
+            // Of one that has just begun that says nothing.
+            *sum = sum.zip(self.task_rate(task)).map(|(sum, rate)| sum + rate);
+        }
+        let mut is_false = false;
+        for (depot, carried) in self.depots.iter_mut().zip(carried) {
+            let carried = carried.filter(|&carried| carried > 0.0);
+            let Some((told, carried)) = depot.prior.as_mut().zip(carried) else {
+                continue;
+            };
+            if carried < *told / FALSE || carried > *told * FALSE {
+                *told = carried;
+                is_false = true;
+            }
+        }
+        is_false
+    }
+
+    /// Connections that clearly slower depots may have: as many as their part of what all carry,
+    /// or as others leave.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_precision_loss,
+        clippy::cast_sign_loss,
+        reason = "few connections"
+    )]
+    pub(super) fn shares(&self) -> Vec<Option<usize>> {
+        let rates = self.depots.iter().map(|depot| depot.rate(self.now));
+        let rates: Vec<Option<f64>> = rates.collect();
+        let known = rates.iter().flatten();
+        let (sum, count) = (known.clone().sum::<f64>(), known.count() as f64);
+        let limits: usize = self.depots.iter().map(|depot| depot.limit).sum();
+        let threads = self.settings.threads;
+        let share = |(depot, rate): (&DepotState, &Option<f64>)| {
+            let rate = rate.filter(|rate| rate * count < BELOW_MEAN * sum)?;
+            let part = (threads as f64 * rate / sum).ceil() as usize;
+            let left = threads.saturating_sub(limits - depot.limit);
+            Some(part.max(left).max(1))
+        };
+        self.depots.iter().zip(&rates).map(share).collect()
+    }
+
     /// Connections that a depot may have now: of one that has shown nothing in this transfer no
-    /// more than its share, as what was forecast of it may be wrong.
+    /// more than an equal share, as what was forecast of it may be wrong.
     pub(super) fn limit(&self, depot: DepotId) -> usize {
         let limit = self.depots[depot.0].limit;
+        if let Some(share) = self.shares[depot.0] {
+            return limit.min(share);
+        }
         match self.proven_rate(depot) {
             Some(_) => limit,
             None => limit.min(self.settings.threads.div_ceil(self.depots.len()).max(1)),

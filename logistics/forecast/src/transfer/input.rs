@@ -28,6 +28,9 @@ pub struct Settings {
     pub away: Duration,
     /// Whether idle threads fetch again what is slow.
     pub fetches_again: bool,
+    /// Whether pieces are delivered in the order of their numbers, as of a stream. Else what only
+    /// slow depots have may come first.
+    pub in_order: bool,
 }
 
 /// What is known of a depot before.

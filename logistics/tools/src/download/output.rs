@@ -96,6 +96,11 @@ impl Output {
         }
     }
 
+    /// Whether bytes are written in order.
+    pub(super) const fn is_stream(&self) -> bool {
+        matches!(self.kind, Kind::Stream { .. })
+    }
+
     pub(super) fn begin(&mut self, exnode: &ExNode, range: &Range<u64>) -> Result<()> {
         self.origin = range.start;
         // What is resumed has to be the same file, and the same part of it.
