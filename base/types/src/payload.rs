@@ -99,6 +99,16 @@ impl Payload {
         self.length_bytes == 0
     }
 
+    /// Whether all bytes are zeros; there are to be no extents.
+    #[must_use]
+    pub fn is_zeros(&self) -> bool {
+        // In runs that are looked at all at once.
+        let is_zeros = |run: &[u8]| run.iter().fold(0, |seen, byte| seen | byte) == 0;
+        self.pieces
+            .iter()
+            .all(|piece| piece.chunks(256).all(is_zeros))
+    }
+
     /// The pieces in order.
     #[must_use]
     pub fn pieces(&self) -> &[Bytes] {

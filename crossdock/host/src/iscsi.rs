@@ -258,7 +258,8 @@ impl Host {
             SiteOperation::SetAttributes { file, .. } => is_lun(file) || is_there(file),
             SiteOperation::Write { file, .. }
             | SiteOperation::Zero { file, .. }
-            | SiteOperation::Exchange { file, .. } => is_lun(file),
+            | SiteOperation::Exchange { file, .. }
+            | SiteOperation::Copy { file, .. } => is_lun(file),
             SiteOperation::Create {
                 directory, name, ..
             }
