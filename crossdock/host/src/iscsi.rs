@@ -61,6 +61,7 @@ const ASK_AGAIN_AFTER: Duration = Duration::from_millis(500);
 impl Host {
     /// Gives the iSCSI door what has happened, and takes what it wants done.
     pub(crate) fn run_iscsi(&mut self, now: Time, input: IscsiInput) {
+        self.iscsi.set_wall(self.access.wall);
         self.iscsi.handle(now, input);
         while let Some(effect) = self.iscsi.poll_effect() {
             match effect {

@@ -15,8 +15,7 @@ use crossdock_peer::{CallId, MappedRanges, SiteError};
 use crossdock_router::RoutedReply;
 use crossdock_scsi::{
     Access as CacheAccess, AdditionalSense, BlockRange, COPY_MANAGER_UNIT, Command, CopyList,
-    CopyResults, CopySegment, CopyState, Forwarded, Sense, SenseKey, Status, copy_list,
-    copy_parameters, copy_status, failed_segment_details, unit_naa,
+    CopySegment, CopyState, Forwarded, Sense, SenseKey, Status, copy_list, unit_naa,
 };
 use crossdock_types::Time;
 
@@ -27,13 +26,14 @@ use crate::message::IscsiEffect;
 use crate::plan::{in_range, write_protected};
 use crate::refuse::{Access, outcome_of};
 use crate::respond::Outcome;
-use crate::session::SessionId;
 use crate::task::{Asked, Attribute, Stage, TaskId};
 use crate::transfer::Transfer;
 use crate::unit::{Claim, Unit};
 
+mod progress;
 mod stretch;
 
+pub(crate) use progress::{CopyProgress, Told};
 pub(crate) use stretch::STRETCH_BYTES;
 use stretch::{Span, Step, Stretch};
 
@@ -41,6 +41,8 @@ use stretch::{Span, Step, Stretch};
 #[derive(Debug)]
 pub(crate) struct Copying {
     list: CopyList,
+    /// Who is told of it, by which number.
+    told: Told,
     /// The segment that is under way.
     segment: usize,
     /// Bytes of it that are at the destination.
@@ -59,19 +61,11 @@ pub(crate) struct Copying {
     is_dying: bool,
 }
 
-/// How far a copy is, or how it has ended: for RECEIVE COPY RESULTS.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct CopyProgress {
-    state: CopyState,
-    segments: u16,
-    bytes: u64,
-    failure: Option<Sense>,
-}
-
 impl Copying {
-    fn new(list: CopyList, file: FileRef) -> Self {
+    pub(crate) fn new(list: CopyList, file: FileRef, told: Told) -> Self {
         Self {
             list,
+            told,
             segment: 0,
             done_bytes: 0,
             mapped: MappedRanges::default(),
@@ -115,10 +109,10 @@ impl IscsiDoor {
             Ok(list) => list,
             Err(sense) => return self.complete(now, id, sense.into()),
         };
-        let Some(task) = self.tasks.get_mut(&id) else {
+        let Some(task) = self.tasks.get(&id) else {
             return;
         };
-        let Some(unit) = self.units.get_mut(&task.unit) else {
+        let Some(unit) = self.units.get(&task.unit) else {
             let sense = Sense::illegal(AdditionalSense::NO_UNIT);
             return self.complete(now, id, sense.into());
         };
@@ -132,42 +126,26 @@ impl IscsiDoor {
             }
             session.copies.insert(list_id, CopyProgress::default());
         }
+        let told = list.list_id.map_or(Told::Nobody, Told::List);
+        let copying = Copying::new(list, unit.lun.file, told);
+        self.begin_copy(now, id, copying);
+    }
+
+    /// A task's copy waits for its turn.
+    pub(crate) fn begin_copy(&mut self, now: Time, id: TaskId, copying: Copying) {
+        let Some(task) = self.tasks.get_mut(&id) else {
+            return;
+        };
         let claim = Claim {
             range: 0..0,
             is_change: false,
             attribute: task.asked.attribute,
         };
-        task.stage = Stage::Copying(Box::new(Copying::new(list, unit.lun.file)));
-        unit.queue(id, claim);
-        self.pump(now);
-    }
-
-    /// RECEIVE COPY RESULTS.
-    pub(crate) fn copy_results(
-        &mut self,
-        session: SessionId,
-        results: CopyResults,
-        (list_id, allocation): (u8, u32),
-    ) -> Outcome {
-        if results == CopyResults::OperatingParameters {
-            return Outcome::parameters(copy_parameters(), allocation);
+        task.stage = Stage::Copying(Box::new(copying));
+        if let Some(unit) = self.units.get_mut(&task.unit) {
+            unit.queue(id, claim);
         }
-        let unit = self.unit_of(session);
-        let is_descriptor = unit.is_some_and(|unit| unit.pages.is_descriptor_sense);
-        let session = self.sessions.get_mut(&session);
-        let known = session.and_then(|session| session.copies.get_mut(&list_id));
-        let Some(known) = known else {
-            return Sense::invalid_field(2, None).into();
-        };
-        let data = match results {
-            CopyResults::FailedSegmentDetails => {
-                let failure = known.failure.map(|sense| sense.encode(is_descriptor));
-                let failure = failure.as_deref();
-                failed_segment_details(failure.map(|sense| (Status::CheckCondition, sense)))
-            }
-            _ => copy_status(known.state, known.segments, known.bytes),
-        };
-        Outcome::parameters(data, allocation)
+        self.pump(now);
     }
 
     /// Goes on with a copy that has no step under way: to the next stretch, or to its end.
@@ -197,8 +175,7 @@ impl IscsiDoor {
             let Some(segment) = copying.list.segments.get(copying.segment) else {
                 return Ok(None);
             };
-            let (whole, is_sparse) =
-                self.resolve(&task.asked, task.unit, &copying.list, segment)?;
+            let (whole, is_sparse) = self.resolve(&task.asked, task.unit, copying, segment)?;
             if copying.done_bytes < whole.bytes {
                 let mapped = is_sparse.then_some(&copying.mapped);
                 return Ok(Some(whole.next(copying.done_bytes, mapped)));
@@ -219,11 +196,16 @@ impl IscsiDoor {
         &self,
         asked: &Asked,
         home: u64,
-        list: &CopyList,
+        copying: &Copying,
         segment: &CopySegment,
     ) -> Result<(Stretch, bool), Sense> {
-        let source = self.place_of(asked, home, list, segment.source)?;
-        let destination = self.place_of(asked, home, list, segment.destination)?;
+        let destination = self.place_of(asked, home, copying, segment.destination)?;
+        let is_by_token = matches!(copying.told, Told::Token(_));
+        let is_zeros = is_by_token && segment.source == CopySegment::ZEROS;
+        let source = match is_zeros {
+            true => destination,
+            false => self.place_of(asked, home, copying, segment.source)?,
+        };
         let counted = match segment.counts_destination {
             true => destination,
             false => source,
@@ -247,12 +229,18 @@ impl IscsiDoor {
             })
         };
         let is_thin = destination.lun.is_thin;
+        let from = match is_zeros {
+            true => None,
+            false => Some(span(source, segment.source_lba, true)?),
+        };
+        let to = span(destination, segment.destination_lba, false)?;
         let stretch = Stretch {
-            source: span(source, segment.source_lba, true)?,
-            destination: span(destination, segment.destination_lba, false)?,
+            source: from.unwrap_or(to),
+            destination: to,
             bytes,
             first: Step::Reading,
             is_thin,
+            is_zeros,
         };
         Ok((stretch, is_thin && source.lun.is_thin))
     }
@@ -262,14 +250,14 @@ impl IscsiDoor {
         &self,
         asked: &Asked,
         home: u64,
-        list: &CopyList,
+        copying: &Copying,
         index: u16,
     ) -> Result<&Unit, Sense> {
         let unreachable = || aborted(AdditionalSense::TARGET_NOT_REACHABLE);
         if index == COPY_MANAGER_UNIT {
             return self.units.get(&home).ok_or_else(unreachable);
         }
-        let target = list.targets.get(usize::from(index));
+        let target = copying.list.targets.get(usize::from(index));
         let target = target.ok_or_else(|| aborted(AdditionalSense::UNREACHABLE_TARGET))?;
         let name = target.naa().ok_or_else(unreachable)?;
         let units = self.units.values();
@@ -278,7 +266,8 @@ impl IscsiDoor {
         let (Some(unit), None) = (named.next(), named.next()) else {
             return Err(unreachable());
         };
-        if unit.lun.id != home && self.rule_of(asked, unit).is_none() {
+        let is_shown = matches!(copying.told, Told::Token(_));
+        if unit.lun.id != home && !is_shown && self.rule_of(asked, unit).is_none() {
             return Err(unreachable());
         }
         match target.block_bytes == unit.lun.block_bytes {
@@ -390,6 +379,7 @@ impl IscsiDoor {
         let transfer = match (step, source) {
             (Step::Copying, Some(source)) => Transfer::copying(source, range, stretch.is_thin),
             (Step::Freeing, _) => Transfer::freeing(range),
+            (Step::Zeroing, _) => Transfer::zeroing(range),
             // Zeros need no space.
             (Step::Writing, _) if stretch.is_thin && data.is_zeros() => Transfer::freeing(range),
             (Step::Writing, _) => Transfer::writing(data, range),
@@ -490,7 +480,7 @@ impl IscsiDoor {
             (Step::Reading, Ok(Some(stretch))) => {
                 self.claim_step(now, id, Step::Writing, &stretch);
             }
-            (Step::Writing | Step::Copying | Step::Freeing, Ok(Some(stretch))) => {
+            (Step::Writing | Step::Copying | Step::Freeing | Step::Zeroing, Ok(Some(stretch))) => {
                 if let Some(copying) = self.copying(id) {
                     copying.done_bytes += stretch.bytes;
                 }
@@ -511,10 +501,7 @@ impl IscsiDoor {
     fn fail_copy(&mut self, now: Time, id: TaskId, sense: Sense) {
         let segment = self.copying(id).map_or(0, |copying| copying.segment);
         let sense = sense.at(u64::try_from(segment).unwrap_or_default());
-        self.note_copy(id, |progress| {
-            progress.state = CopyState::Failed;
-            progress.failure = Some(sense);
-        });
+        self.note_copy(id, |progress| progress.fail(sense));
         self.complete(now, id, sense.into());
     }
 
@@ -544,10 +531,15 @@ impl IscsiDoor {
             return;
         };
         let session = self.sessions.get_mut(&task.asked.session);
-        if let Some(list_id) = copying.list.list_id
-            && let Some(session) = session
-            && let Some(progress) = session.copies.get_mut(&list_id)
-        {
+        let progress = session.and_then(|session| match copying.told {
+            Told::Nobody => None,
+            Told::List(number) => session.copies.get_mut(&number),
+            Told::Token(number) => {
+                let operation = session.tokens.get_mut(&number);
+                operation.map(|operation| &mut operation.progress)
+            }
+        });
+        if let Some(progress) = progress {
             change(progress);
         }
     }

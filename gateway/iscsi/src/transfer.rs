@@ -132,6 +132,11 @@ impl Transfer {
         Self::new(step, Payload::new(), [range])
     }
 
+    /// Writes zeros.
+    pub(crate) fn zeroing(range: Range<u64>) -> Self {
+        Self::new(Step::Writing(Content::Zeros), Payload::new(), [range])
+    }
+
     /// Asks which bytes have space.
     pub(crate) fn asking(range: Range<u64>) -> Self {
         Self::new(Step::Asking, Payload::new(), [range])
@@ -371,7 +376,7 @@ impl IscsiDoor {
         let Some(task) = self.tasks.get_mut(&id) else {
             return;
         };
-        if task.planned.plan == Plan::ExtendedCopy {
+        if matches!(task.stage, Stage::Copying(_)) {
             return self.next_stretch(now, id);
         }
         let data = task.gather.finish();

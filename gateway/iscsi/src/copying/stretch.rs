@@ -23,12 +23,14 @@ pub(super) enum Step {
     Copying,
     /// The destination's space is given back.
     Freeing,
+    /// Zeros are written to it.
+    Zeroing,
 }
 
 impl Step {
     /// Whether the destination is changed by it.
     pub(super) const fn is_change(self) -> bool {
-        matches!(self, Self::Writing | Self::Copying | Self::Freeing)
+        !matches!(self, Self::Asking | Self::Reading)
     }
 }
 
@@ -49,6 +51,8 @@ pub(super) struct Stretch {
     pub(super) first: Step,
     /// Whether what needs no space at the destination gets none.
     pub(super) is_thin: bool,
+    /// Zeros are written, whatever the source has.
+    pub(super) is_zeros: bool,
 }
 
 impl Span {
@@ -65,6 +69,13 @@ impl Stretch {
     /// space, as far as that is known, if some may have none here and there.
     pub(super) fn next(&self, done_bytes: u64, mapped: Option<&MappedRanges>) -> Self {
         let left = self.bytes - done_bytes;
+        if self.is_zeros {
+            let (step, bytes) = match self.is_thin {
+                true => (Step::Freeing, MAPPED_BYTES_MAX),
+                false => (Step::Zeroing, COPIED_BYTES),
+            };
+            return self.part(done_bytes, bytes.min(left), step);
+        }
         let (from, to) = (self.source, self.destination);
         // Where the destination lies over the source, and behind it, the end goes first.
         if from.unit == to.unit && from.start.abs_diff(to.start) < self.bytes {
@@ -100,6 +111,7 @@ impl Stretch {
             bytes,
             first,
             is_thin: self.is_thin,
+            is_zeros: self.is_zeros,
         }
     }
 
@@ -137,6 +149,7 @@ mod tests {
             bytes,
             first: Step::Reading,
             is_thin: true,
+            is_zeros: false,
         }
     }
 

@@ -11,12 +11,12 @@ use crossdock_scsi::unit_naa;
 use crate::rig::{BLOCK, Done, Initiator, Rig, lun, ten};
 
 /// Number and file of the second LUN.
-const OTHER: u64 = 2;
-const OTHER_FILE: u64 = 8;
+pub(crate) const OTHER: u64 = 2;
+pub(crate) const OTHER_FILE: u64 = 8;
 const BYTES: usize = 16 << 20;
 
 /// Two LUNs of 16 MiB, the first one with a pattern.
-fn two_units() -> Rig {
+pub(crate) fn two_units() -> Rig {
     let mut rig = Rig::with(IscsiConfig::default());
     let mut other = lun(OTHER, "other");
     other.file = FileRef {
@@ -328,6 +328,8 @@ fn wrong_places_are_told() {
     let good = list(1, &[((0, 0), (1, 0), 8)]);
     let mut sense = |bytes: &[u8]| copy(&mut initiator, &mut rig, bytes).sense();
     assert_eq!(sense(&list(1, &[((0, 0), (2, 0), 8)])), Some((0xa, 8, 4)));
+    let nowhere = list(1, &[((0xfffe, 0), (1, 0), 8)]);
+    assert_eq!(sense(&nowhere), Some((0xa, 8, 4)));
     let mut nobody = good.clone();
     nobody[16 + 32 + 8] ^= 1;
     assert_eq!(sense(&nobody), Some((0xa, 0x0d, 2)));

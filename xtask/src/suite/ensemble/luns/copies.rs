@@ -6,7 +6,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use super::{Ensemble, Processes, make_lun};
+use super::initiator::{Initiator, Said};
+use super::{Ensemble, Member, Processes, make_lun};
 
 const MIB: u64 = 1 << 20;
 
@@ -15,10 +16,10 @@ const COPIED_BYTES: u64 = 72 * MIB;
 
 pub(super) fn check(ensemble: &Ensemble<'_>, processes: &Processes<'_>) -> Result<()> {
     let [first, second] = [&processes.gateways[0], &processes.gateways[1]];
-    for name in ["from", "to"] {
+    for name in ["from", "to", "token"] {
         make_lun(ensemble, first, name, "128M")?;
     }
-    let through = |gateway: &super::Member<'_>, name: &str| -> Result<String> {
+    let through = |gateway: &Member<'_>, name: &str| -> Result<String> {
         let address = gateway.door("iscsi")?;
         Ok(format!(
             "iscsi://{address}/iqn.2026-11.io.crossdock:{name}/0"
@@ -33,33 +34,69 @@ pub(super) fn check(ensemble: &Ensemble<'_>, processes: &Processes<'_>) -> Resul
     qemu_io(&through(first, "from")?, &words)?;
     qemu_io(&through(second, "to")?, &["write -P 0x44 0 128M", "flush"])?;
     let (from, to) = (through(second, "from")?, through(second, "to")?);
-    let pid = second.pid()?;
-    let before = moved_bytes(pid)?;
     let words = ["convert", "-n", "-C", "-f", "raw", "-O", "raw", &from, &to];
-    output("qemu-img", &words)?;
+    watch(second, "EXTENDED COPY", || {
+        output("qemu-img", &words).map(|_| ())
+    })?;
+    by_token(first, second)?;
+    compare(&through(first, "from")?, &through(first, "to")?)?;
+    compare(&through(first, "from")?, &through(first, "token")?)
+}
+
+/// A token that one gateway has made is used at the other one; one that nobody has made is not.
+fn by_token(first: &Member<'_>, second: &Member<'_>) -> Result<()> {
+    let blocks = |mib: u64| mib * (MIB / 512);
+    let range =
+        |start, length| Ok::<_, anyhow::Error>((blocks(start), u32::try_from(blocks(length))?));
+    let ranges = [range(0, 64)?, range(100, 8)?];
+    let mut maker = Initiator::connect(first.door("iscsi")?, 30, "from")?;
+    let token = maker.populate(&ranges)?;
+    let mut user = Initiator::connect(second.door("iscsi")?, 31, "token")?;
+    let mut forged = token.clone();
+    forged[300] ^= 1;
+    let refused = user.write_using(&forged, &ranges)?;
+    ensure!(
+        matches!(refused, Said::Other(2, _)),
+        "a forged token: {refused:?}"
+    );
+    watch(second, "WRITE USING TOKEN", || {
+        let written = user.write_using(&token, &ranges)?;
+        ensure!(
+            matches!(written, Said::Good(_)),
+            "WRITE USING TOKEN: {written:?}"
+        );
+        Ok(())
+    })
+}
+
+/// Has something copied through a gateway, whose sockets are not to move the bytes.
+fn watch(gateway: &Member<'_>, what: &str, copy: impl FnOnce() -> Result<()>) -> Result<()> {
+    let pid = gateway.pid()?;
+    let before = moved_bytes(pid)?;
+    copy()?;
     let after = moved_bytes(pid)?;
+    ensure!(!before.is_empty(), "the gateway has no connections");
     let moved = before
         .iter()
-        .filter_map(|(socket, before)| Some(after.get(socket)? - before));
+        .filter_map(|(socket, before)| Some(after.get(socket)?.saturating_sub(*before)));
     let moved: u64 = moved.sum();
-    ensure!(!before.is_empty(), "the gateway has no connections");
+    println!("{what}: {COPIED_BYTES} bytes were copied, {moved} passed the gateway");
     ensure!(
         moved < COPIED_BYTES / 100,
-        "{moved} bytes passed the gateway, which was to have {COPIED_BYTES} copied"
+        "{what}: {moved} bytes passed the gateway, which was to have {COPIED_BYTES} copied"
     );
-    println!("{COPIED_BYTES} bytes were copied, {moved} passed the gateway");
-    let (from, to) = (through(first, "from")?, through(first, "to")?);
-    output(
-        "qemu-img",
-        &["compare", "-f", "raw", "-F", "raw", &from, &to],
-    )?;
+    Ok(())
+}
+
+fn compare(from: &str, to: &str) -> Result<()> {
+    output("qemu-img", &["compare", "-f", "raw", "-F", "raw", from, to])?;
     let words = [
         "read -P 0x22 10M 4k",
         "read -P 0x11 11M 53M",
         "read -P 0 64M 36M",
         "read -P 0x33 100M 8M",
     ];
-    qemu_io(&to, &words)
+    qemu_io(to, &words)
 }
 
 /// What each connection of a process has sent and received, by its ends.
