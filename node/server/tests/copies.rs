@@ -246,6 +246,24 @@ fn what_may_not_be_written_is_not() {
     assert!(rig.read() == Ok(content()));
 }
 
+/// Goal: a copy is answered when all members have it, or all that are left.
+#[test]
+fn members_that_leave_are_not_waited_for() {
+    let mut rig = rig();
+    rig.is_cut = true;
+    let copied = rig.begin(PRIMARY, copy(OBJECT, LENGTH));
+    rig.settle();
+    assert!(!rig.replies.contains_key(&copied), "the other has it not");
+    rig.table = table(2, &[PRIMARY]);
+    rig.give(PRIMARY, NodeInput::Table(Arc::clone(&rig.table)));
+    rig.settle();
+    let outcome = rig.replies.remove(&copied).expect("an answer");
+    assert!(is_written(&outcome), "{outcome:?}");
+    let mut expected = content();
+    expected[range(TO, LENGTH)].copy_from_slice(&content()[range(FROM, LENGTH)]);
+    assert!(rig.read() == Ok(expected));
+}
+
 /// Goal: what is on its way for copies is bounded; beyond that the node is busy, until some of it
 /// has come.
 #[test]
