@@ -343,6 +343,23 @@ mod tests {
         assert_eq!(shorter, payload(&[b"abcd"]));
     }
 
+    /// Goal: one byte that is none shows, wherever it is.
+    #[test]
+    fn zeros_are_told_from_others() {
+        let mut payload = Payload::new();
+        assert!(payload.is_zeros());
+        payload.push_zeros(70_000);
+        assert!(payload.is_zeros());
+        for at in [0, 255, 256, 299] {
+            let mut bytes = vec![0; 300];
+            bytes[at] = 0x10;
+            let mut other = payload.clone();
+            other.push(bytes.into());
+            assert!(!other.is_zeros(), "{at}");
+            assert!(other.slice(0, 70_000 + at).is_zeros(), "{at}");
+        }
+    }
+
     /// Goal: pieces go whole, and what stays is the rest.
     #[test]
     fn pieces_are_taken_off_whole() {

@@ -199,6 +199,29 @@ mod tests {
         assert_eq!(beside, [(Step::Copying, MIB, 2 * MIB, MIB)]);
     }
 
+    /// Goal: zeros come from nowhere, and take space only where there is to be some.
+    #[test]
+    fn zeros_are_written_as_the_destination_has_them() {
+        let mut zeros = whole((2, MIB), (2, MIB), 100 * MIB);
+        zeros.is_zeros = true;
+        let seen = |zeros: &Stretch| {
+            let all = all(zeros, None).into_iter();
+            all.map(|(step, _, to, bytes)| (step, to, bytes))
+                .collect::<Vec<_>>()
+        };
+        let freed = [
+            (Step::Freeing, MIB, 64 * MIB),
+            (Step::Freeing, 65 * MIB, 36 * MIB),
+        ];
+        assert_eq!(seen(&zeros), freed);
+        (zeros.is_thin, zeros.bytes) = (false, 20 * MIB);
+        let written = [
+            (Step::Zeroing, MIB, 16 * MIB),
+            (Step::Zeroing, 17 * MIB, 4 * MIB),
+        ];
+        assert_eq!(seen(&zeros), written);
+    }
+
     /// Goal: what has no space at the source is freed, what has some is copied, and what is not
     /// known is asked for.
     #[test]
