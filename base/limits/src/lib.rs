@@ -408,5 +408,12 @@ pub const ISCSI_TRANSFER_BYTES_MAX: u32 = 4 << 20;
 /// length, a power of two, lies in one piece.
 pub const EXCHANGE_BYTES_MAX: u32 = 64 << 10;
 
+/// Bytes that a door has nodes copy with one request: some orders of [`OBJECT_IO_BYTES_MAX`], all at
+/// once.
+pub const COPY_BYTES_MAX: u64 = 4 << 20;
+
+/// Bytes that a node reads elsewhere for copies at a time; beyond them it is busy.
+pub const NODE_COPY_BYTES_MAX: u64 = 64 << 20;
+
 /// Memory for what all commands transfer, in bytes.
 pub const ISCSI_HELD_BYTES_MAX: usize = 256 << 20;

@@ -99,6 +99,16 @@ impl Payload {
         self.length_bytes == 0
     }
 
+    /// Whether all bytes are zeros; there are to be no extents.
+    #[must_use]
+    pub fn is_zeros(&self) -> bool {
+        // In runs that are looked at all at once.
+        let is_zeros = |run: &[u8]| run.iter().fold(0, |seen, byte| seen | byte) == 0;
+        self.pieces
+            .iter()
+            .all(|piece| piece.chunks(256).all(is_zeros))
+    }
+
     /// The pieces in order.
     #[must_use]
     pub fn pieces(&self) -> &[Bytes] {
@@ -331,6 +341,23 @@ mod tests {
         let mut shorter = whole;
         shorter.truncate(4);
         assert_eq!(shorter, payload(&[b"abcd"]));
+    }
+
+    /// Goal: one byte that is none shows, wherever it is.
+    #[test]
+    fn zeros_are_told_from_others() {
+        let mut payload = Payload::new();
+        assert!(payload.is_zeros());
+        payload.push_zeros(70_000);
+        assert!(payload.is_zeros());
+        for at in [0, 255, 256, 299] {
+            let mut bytes = vec![0; 300];
+            bytes[at] = 0x10;
+            let mut other = payload.clone();
+            other.push(bytes.into());
+            assert!(!other.is_zeros(), "{at}");
+            assert!(other.slice(0, 70_000 + at).is_zeros(), "{at}");
+        }
     }
 
     /// Goal: pieces go whole, and what stays is the rest.

@@ -114,6 +114,7 @@ impl NodeRequest {
                 ..
             }
             | Self::Exchange { object, .. }
+            | Self::Copy { object, .. }
             | Self::Commit { object, .. }
                 if is_column(object.class) =>
             {
@@ -123,7 +124,8 @@ impl NodeRequest {
         }
     }
 
-    /// Checks all of a capability but its MAC and its end.
+    /// Checks all of a capability but its MAC and its end. A copy's source has one of its own
+    /// ([`CopySource::capability`](crate::CopySource)).
     ///
     /// # Errors
     /// [`AccessError`]: what is wrong with it.

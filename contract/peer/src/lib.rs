@@ -47,8 +47,8 @@ pub use lun::{
 pub use mapped::MappedRanges;
 pub use network::{Network, NetworkError};
 pub use node::{
-    ChangedRange, ChangesPage, NodeAnswer, NodeError, NodeReply, NodeRequest, ObjectStat, Order,
-    PinId, ReadVersion,
+    ChangedRange, ChangesPage, CopySource, NodeAnswer, NodeError, NodeReply, NodeRequest,
+    ObjectStat, Order, PinId, ReadVersion, SourceError,
 };
 pub use parts::{COOKIE_COUNTER_BITS, site_of_cookie};
 pub use policy::{

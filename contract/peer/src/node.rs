@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
-use crossdock_names::{Epoch, Incarnation, NodeId, ObjectClass, ObjectId, Version};
+use crossdock_names::{Epoch, FileCapability, Incarnation, NodeId, ObjectClass, ObjectId, Version};
 use crossdock_types::Payload;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -290,6 +290,51 @@ pub enum NodeRequest {
         /// It was sent before, and may have been done: one that is not known here is not begun.
         is_again: bool,
     },
+    /// Writes bytes that lie elsewhere: the primary of the object's set reads them at the source's
+    /// and makes a write of them, or a hole (docs/decisions/0051). To be sent again, like a write.
+    Copy {
+        /// The column that is written.
+        object: ObjectId,
+        /// First byte of it.
+        offset_bytes: u64,
+        /// What is read; in a box, as requests of other kinds are shorter.
+        source: Box<CopySource>,
+        /// How durable before the answer.
+        stability: Stability,
+        /// Bytes that are all zeros take no space, durably.
+        frees_zeros: bool,
+        /// Fences, of the write.
+        context: WriteContext,
+    },
+}
+
+/// Bytes that are to be copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CopySource {
+    /// The column that has them.
+    pub object: ObjectId,
+    /// First byte.
+    pub offset_bytes: u64,
+    /// How many; what lies beyond its end is zeros.
+    pub length_bytes: u64,
+    /// Which version.
+    pub version: ReadVersion,
+    /// By what right the gateway that asks would read them itself.
+    pub capability: Option<FileCapability>,
+}
+
+impl CopySource {
+    /// What the node that copies asks for.
+    #[must_use]
+    pub const fn read(&self) -> NodeRequest {
+        NodeRequest::Read {
+            object: self.object,
+            offset_bytes: self.offset_bytes,
+            length_bytes: self.length_bytes,
+            version: self.version,
+            patience_ms: 0,
+        }
+    }
 }
 
 impl NodeRequest {
@@ -314,7 +359,8 @@ impl NodeRequest {
             | Self::Mapped { object, .. }
             | Self::Ahead { object, .. }
             | Self::Share { object, .. }
-            | Self::Exchange { object, .. } => Some(object),
+            | Self::Exchange { object, .. }
+            | Self::Copy { object, .. } => Some(object),
             Self::List { .. } | Self::Changes { .. } | Self::Unpin { .. } => None,
         }
     }
@@ -362,7 +408,8 @@ pub struct ChangedRange {
 /// What a node answers when all went well.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NodeAnswer {
-    /// To create, truncate, zero, remove and set attributes: it is durable on all members.
+    /// To create, truncate, zero, remove and set attributes, and to a copy of zeros that has become a
+    /// hole: it is durable on all members.
     /// To repair: on this node.
     Done {
         /// The version it got.
@@ -376,7 +423,7 @@ pub enum NodeAnswer {
         /// The newest version in the range.
         version: Version,
     },
-    /// To write, and to exchange.
+    /// To write, to exchange and to copy.
     Written {
         /// The version it got.
         version: Version,
@@ -514,6 +561,34 @@ pub enum NodeError {
     /// An exchange may have been done, or not; it will not be any more.
     #[error("whether the bytes were exchanged is not known")]
     Unclear,
+    /// What was to be copied cannot be read.
+    #[error("the source of a copy: {0}")]
+    Source(SourceError),
+}
+
+/// Why bytes that were to be copied cannot be read, where another sending would find the same.
+#[derive(Clone, Debug, Error, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SourceError {
+    /// No such object.
+    #[error("the object does not exist")]
+    NoObject,
+    /// Its file has been truncated since: the map by which it was asked may be outdated.
+    #[error("truncated since: generation {current} is current")]
+    StaleGeneration {
+        /// The object's generation.
+        current: u64,
+    },
+    /// No member could read it.
+    #[error("media error on node {node}: {what}")]
+    Media {
+        /// Which node.
+        node: NodeId,
+        /// Object, offset and what the disk said.
+        what: String,
+    },
+    /// Another reason.
+    #[error("{0}")]
+    Other(String),
 }
 
 /// A node's answer to a call.

@@ -16,4 +16,14 @@ pub enum Port {
     Host,
     /// The depot of the node that is called (IBP).
     Depot,
+    /// A node that the host has, which copies what it reads: it reads as a router does.
+    Copy(NodeId),
+}
+
+impl Port {
+    /// Whether it asks for what clients are shown: that is what all members of a set have.
+    #[must_use]
+    pub const fn is_client(self) -> bool {
+        matches!(self, Self::Router | Self::Copy(_))
+    }
 }

@@ -387,6 +387,25 @@ pub enum SiteOperation {
         #[serde(skip)]
         payload: Payload,
     },
+    /// Writes bytes that lie in a file, this one or another: nodes give them to each other. Both
+    /// ranges lie beyond the threshold, within their files, and do not overlap. 1 to
+    /// `limits::COPY_BYTES_MAX` bytes. A router's: it asks no site that.
+    Copy {
+        /// The file that is written.
+        file: FileRef,
+        /// First byte of it.
+        offset_bytes: u64,
+        /// The file that is read. Each block is read sometime before the answer.
+        source: FileRef,
+        /// First byte of it.
+        source_offset_bytes: u64,
+        /// How many.
+        length_bytes: u64,
+        /// How durable.
+        stability: Stability,
+        /// Zeros take no space, as far as whole pieces consist of them.
+        frees_zeros: bool,
+    },
 }
 
 impl SiteOperation {
@@ -413,7 +432,8 @@ impl SiteOperation {
             | Self::Census { file, .. }
             | Self::Names { file, .. }
             | Self::Repair { file, .. }
-            | Self::Exchange { file, .. } => file,
+            | Self::Exchange { file, .. }
+            | Self::Copy { file, .. } => file,
             Self::Lookup { directory, .. }
             | Self::LookupParent { directory, .. }
             | Self::Within { directory, .. }
@@ -432,12 +452,13 @@ impl SiteOperation {
         }
     }
 
-    /// The second file that it is about: a rename's target directory, a link's file.
+    /// The second file that it is about: a rename's target directory, a link's file, a copy's source.
     #[must_use]
     pub const fn second(&self) -> Option<&FileRef> {
         match self {
             Self::Rename { to_directory, .. } => Some(to_directory),
             Self::Link { file, .. } => Some(file),
+            Self::Copy { source, .. } => Some(source),
             _ => None,
         }
     }
@@ -523,7 +544,7 @@ pub enum SiteAnswer {
         /// Whether the file ends with them.
         end_of_file: bool,
     },
-    /// To write, and to zero.
+    /// To write, to zero and to copy.
     Written {
         /// Who loses the bytes, if they were unstable, when it changes.
         incarnation: Incarnation,
@@ -557,6 +578,8 @@ pub enum SiteAnswer {
         /// The first byte of what was expected that is another one.
         at_bytes: u64,
     },
+    /// To copy: some of the source cannot be read (a medium error); the rest may be written.
+    Unreadable,
 }
 
 /// Why a site did not do it; nothing was changed.

@@ -162,7 +162,7 @@ impl Host {
                 }
                 Port::Router => true,
                 Port::Site(_) => role == Role::Manager,
-                Port::Node(_) | Port::Host | Port::Depot => false,
+                Port::Node(_) | Port::Copy(_) | Port::Host | Port::Depot => false,
             },
             Frame::Lock(_)
             | Frame::Minting(_)
@@ -203,6 +203,9 @@ impl Host {
         let is_so = match (role, from) {
             (Role::Manager, Port::Site(_) | Port::Host) | (Role::Node, Port::Host) => true,
             (Role::Node, Port::Node(node)) => is_its(node),
+            (Role::Node, Port::Copy(node)) => {
+                is_its(node) && matches!(request, NodeRequest::Read { .. })
+            }
             (Role::Gateway, Port::Router) => {
                 self.check_revoked(peer)?;
                 let (guard, wall) = (&self.access.guard, self.access.wall);

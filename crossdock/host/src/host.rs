@@ -841,6 +841,10 @@ impl Host {
                 let from = Port::Node(id);
                 self.queue.push_back(Message::call(to, from, call));
             }
+            NodeEffect::Fetch { to, call } => {
+                let from = Port::Copy(id);
+                self.queue.push_back(Message::call(to, from, call));
+            }
             NodeEffect::Suspect { set, epoch, member } => self.expel(set, epoch, member),
             NodeEffect::Disk(disk, request) => {
                 self.effects.push_back(HostEffect::Disk {

@@ -61,6 +61,7 @@ const ASK_AGAIN_AFTER: Duration = Duration::from_millis(500);
 impl Host {
     /// Gives the iSCSI door what has happened, and takes what it wants done.
     pub(crate) fn run_iscsi(&mut self, now: Time, input: IscsiInput) {
+        self.iscsi.set_wall(self.access.wall);
         self.iscsi.handle(now, input);
         while let Some(effect) = self.iscsi.poll_effect() {
             match effect {
@@ -258,7 +259,8 @@ impl Host {
             SiteOperation::SetAttributes { file, .. } => is_lun(file) || is_there(file),
             SiteOperation::Write { file, .. }
             | SiteOperation::Zero { file, .. }
-            | SiteOperation::Exchange { file, .. } => is_lun(file),
+            | SiteOperation::Exchange { file, .. }
+            | SiteOperation::Copy { file, .. } => is_lun(file),
             SiteOperation::Create {
                 directory, name, ..
             }

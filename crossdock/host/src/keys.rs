@@ -173,6 +173,7 @@ impl Host {
         }
         self.keys.handles = Some(key.clone());
         self.learn_signing_key(&key);
+        self.iscsi.learn_token_key(&key.key);
         let input = NfsInput::HandleKey(key);
         self.queue.push_back(Message::Door(input));
     }

@@ -9,10 +9,11 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use crossdock_limits::{
-    FILE_BYTES_MAX, ISCSI_NAME_BYTES_MAX, LUN_INITIATORS_MAX, LUN_NAME_BYTES_MAX, LUNS_MAX,
+    COPY_BYTES_MAX, FILE_BYTES_MAX, ISCSI_NAME_BYTES_MAX, LUN_INITIATORS_MAX, LUN_NAME_BYTES_MAX,
+    LUNS_MAX,
 };
 use crossdock_members::{Change, Conflict, OpenError};
-use crossdock_names::{FileRef, Incarnation, SiteId};
+use crossdock_names::{FileRef, Incarnation, SMALL_FILE_THRESHOLD_BYTES, SiteId};
 use crossdock_peer::{
     AttributeChanges, CreateMode, FileKind, Lun, LunAccess, Reservations, SiteAnswer, SiteError,
     SiteOperation, SiteReply, Stability,
@@ -25,7 +26,7 @@ use crate::host::{Host, HostEffect};
 use crate::iscsi::LUN_DIRECTORY;
 use crate::walks::{Goal, WALKS_MAX, Walk, names_of};
 
-/// Bytes that are copied at a time into a new LUN.
+/// Bytes that are written at a time into a new LUN.
 const PIECE_BYTES: u64 = 1 << 20;
 
 /// Which order about LUNs an effect answers.
@@ -173,6 +174,10 @@ enum Step {
     /// Reading the source, or nothing of it, at this place.
     Reading(FileRef, Source, u64),
     Writing(FileRef, Option<Source>, u64),
+    /// Nodes copy the source, up to that place.
+    Copying(FileRef, Source, u64),
+    /// All is copied: the source is to be as long as it was.
+    Checking(FileRef, Source),
     Committing(FileRef),
     /// The order cannot be carried out: what there was of it is removed.
     CleaningUp(LunError),
@@ -569,6 +574,18 @@ impl LunWork {
                 self.write(file, Some(source), at, payload)
             }
             (Step::Writing(file, source, at), Ok(_)) => self.fill(file, source, at),
+            (Step::Copying(file, source, at), Ok(SiteAnswer::Written { .. })) => {
+                self.fill(file, Some(source), at)
+            }
+            (Step::Checking(file, source), Ok(_)) => {
+                let is_whole = |size_bytes: u64| size_bytes >= source.size_bytes;
+                let told = reply.subject.after;
+                match told.is_some_and(|attributes| is_whole(attributes.size_bytes)) {
+                    true => self.commit(file),
+                    // It was cut meanwhile.
+                    false => self.failed(&Step::Committing(file), SiteError::Stale),
+                }
+            }
             (Step::Committing(file), Ok(_)) => Next::Register(file),
             // It went with another one's request.
             (Step::Removing, Ok(_) | Err(SiteError::NotFound)) => Next::Removed,
@@ -585,7 +602,12 @@ impl LunWork {
         };
         let is_made = matches!(
             step,
-            Step::Sizing(..) | Step::Reading(..) | Step::Writing(..) | Step::Committing(_)
+            Step::Sizing(..)
+                | Step::Reading(..)
+                | Step::Writing(..)
+                | Step::Copying(..)
+                | Step::Checking(..)
+                | Step::Committing(_)
         );
         match (is_made, &self.wish, self.directory) {
             (true, Wish::Create(_), Some(directory)) => {
@@ -651,19 +673,34 @@ impl LunWork {
             _ => size_bytes,
         };
         if at >= end {
-            self.step = Step::Committing(file);
-            return Next::Ask(SiteOperation::Commit {
-                file,
-                incarnation: Incarnation::default(),
-            });
+            let Some(source) = source else {
+                return self.commit(file);
+            };
+            self.step = Step::Checking(file, source);
+            let file = source.file;
+            return Next::Ask(SiteOperation::GetAttributes { file });
         }
         match source.filter(|source| at < source.size_bytes) {
+            // Nodes give each other what lies in columns.
+            Some(source) if at >= SMALL_FILE_THRESHOLD_BYTES => {
+                let length_bytes = COPY_BYTES_MAX.min(source.size_bytes - at);
+                self.step = Step::Copying(file, source, at + length_bytes);
+                Next::Ask(SiteOperation::Copy {
+                    file,
+                    offset_bytes: at,
+                    source: source.file,
+                    source_offset_bytes: at,
+                    length_bytes,
+                    stability: Stability::Stable,
+                    frees_zeros: is_thin,
+                })
+            }
             Some(source) => {
                 self.step = Step::Reading(file, source, at);
                 Next::Ask(SiteOperation::Read {
                     file: source.file,
                     offset_bytes: at,
-                    length_bytes: PIECE_BYTES.min(source.size_bytes - at),
+                    length_bytes: (SMALL_FILE_THRESHOLD_BYTES - at).min(source.size_bytes - at),
                     patience_ms: 0,
                 })
             }
@@ -674,6 +711,14 @@ impl LunWork {
                 self.write(file, source, at, zeros)
             }
         }
+    }
+
+    fn commit(&mut self, file: FileRef) -> Next {
+        self.step = Step::Committing(file);
+        Next::Ask(SiteOperation::Commit {
+            file,
+            incarnation: Incarnation::default(),
+        })
     }
 
     fn write(&mut self, file: FileRef, source: Option<Source>, at: u64, payload: Payload) -> Next {
@@ -839,6 +884,98 @@ mod tests {
             has_write_cache: false,
             from: None,
             access: LunAccess::local(),
+        }
+    }
+
+    const fn file(number: u64) -> FileRef {
+        FileRef {
+            id: crossdock_names::FileId(number),
+            generation: 1,
+        }
+    }
+
+    fn reply(outcome: Result<SiteAnswer, SiteError>, size_bytes: u64) -> SiteReply {
+        let attributes = crossdock_peer::Attributes {
+            file: file(6),
+            kind: FileKind::Regular,
+            mode: 0o600,
+            links: 1,
+            uid: 0,
+            gid: 0,
+            size_bytes,
+            used_bytes: 0,
+            device: crossdock_peer::Device::default(),
+            accessed: WallTime(0),
+            modified: WallTime(0),
+            changed: WallTime(0),
+        };
+        let mut reply = SiteReply::refusal(crossdock_peer::CallId(0), SiteError::Io);
+        (reply.outcome, reply.subject.after) = (outcome, Some(attributes));
+        reply
+    }
+
+    /// Goal: of a file that becomes a LUN nodes copy all but what the site has; one that was cut
+    /// meanwhile, or that cannot be read, makes no LUN.
+    #[test]
+    fn nodes_copy_the_source_of_a_lun() {
+        const HEAD: u64 = SMALL_FILE_THRESHOLD_BYTES;
+        const SIZE: u64 = HEAD + COPY_BYTES_MAX + 10;
+        let written = || {
+            let incarnation = Incarnation::default();
+            Ok(SiteAnswer::Written { incarnation })
+        };
+        for (left, is_readable) in [(SIZE, true), (SIZE - 1, true), (SIZE, false)] {
+            let source = Source {
+                file: file(6),
+                size_bytes: SIZE,
+            };
+            let wish = Wish::Create(Box::new(wish("a", 16 << 20, 512)));
+            let mut work = LunWork::new(wish, Step::Sizing(file(7), Some(source)));
+            work.directory = Some(file(1));
+            let mut asked = |outcome, size| match work.next(reply(outcome, size)) {
+                Next::Ask(operation) => operation,
+                _ => panic!("it asks for nothing"),
+            };
+            let head = asked(Ok(SiteAnswer::Done), 0);
+            assert!(matches!(
+                head,
+                SiteOperation::Read {
+                    offset_bytes: 0,
+                    length_bytes: HEAD,
+                    ..
+                }
+            ));
+            let mut payload = Payload::new();
+            payload.push_zeros(usize::try_from(HEAD).expect("small"));
+            let read = SiteAnswer::Read {
+                payload,
+                end_of_file: false,
+            };
+            assert!(matches!(asked(Ok(read), 0), SiteOperation::Write { .. }));
+            for (at, length) in [(HEAD, COPY_BYTES_MAX), (HEAD + COPY_BYTES_MAX, 10)] {
+                let copy = SiteOperation::Copy {
+                    file: file(7),
+                    offset_bytes: at,
+                    source: file(6),
+                    source_offset_bytes: at,
+                    length_bytes: length,
+                    stability: Stability::Stable,
+                    frees_zeros: true,
+                };
+                assert_eq!(asked(written(), 0), copy);
+            }
+            if !is_readable {
+                let cleaned = asked(Ok(SiteAnswer::Unreadable), 0);
+                assert!(matches!(cleaned, SiteOperation::Remove { .. }));
+                continue;
+            }
+            let looked = asked(written(), 0);
+            assert_eq!(looked, SiteOperation::GetAttributes { file: file(6) });
+            match asked(Ok(SiteAnswer::Done), left) {
+                SiteOperation::Commit { .. } => assert_eq!(left, SIZE),
+                SiteOperation::Remove { .. } => assert!(left < SIZE),
+                other => panic!("{other:?}"),
+            }
         }
     }
 

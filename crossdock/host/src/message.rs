@@ -86,7 +86,9 @@ impl Message {
             Port::Router if Refills::owns(reply.id) => Self::Refill(reply),
             Port::Router => Self::Router(RouterInput::Node(from, reply)),
             Port::Site(site) => Self::Site(site, SiteInput::Node(from, reply)),
-            Port::Node(node) => Self::Node(node, NodeInput::Reply { from, reply }),
+            Port::Node(node) | Port::Copy(node) => {
+                Self::Node(node, NodeInput::Reply { from, reply })
+            }
             Port::Depot => Self::Depot(from, DepotInput::Reply(reply)),
             Port::Host => match reply.id {
                 EQUALIZE_CALL => Self::Host(reply.outcome),
@@ -107,7 +109,7 @@ impl Message {
     pub(crate) fn answer(to: Port, reply: Box<SiteReply>) -> Self {
         match to {
             Port::Site(site) => Self::Site(site, SiteInput::Site(reply)),
-            Port::Router | Port::Host | Port::Node(_) | Port::Depot => {
+            Port::Router | Port::Host | Port::Node(_) | Port::Copy(_) | Port::Depot => {
                 Self::Router(RouterInput::Site(reply))
             }
         }

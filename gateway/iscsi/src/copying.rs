@@ -1,18 +1,21 @@
-//! EXTENDED COPY: blocks go from unit to unit by the segments of a list, one after the other,
-//! through the door's reads and writes of the units' files.
+//! EXTENDED COPY: blocks go from unit to unit by the segments of a list, one after the other.
 //!
 //! A copy has its turn at its own unit like any other command. While it runs it has turns of
-//! its own for each stretch: first for the blocks at the source, then for those at the
-//! destination, never for both. So it waits for nobody who waits for it, others use the blocks
-//! between its stretches, and it holds the bytes of one stretch only.
+//! its own for each stretch: for the blocks at the source, or for those at the destination, never
+//! for both. So it waits for nobody who waits for it, and others use the blocks between its
+//! stretches.
+//!
+//! Nodes give each other the bytes (docs/decisions/0051), and blocks of the source without space
+//! become some without space at a thin destination. Through the gateway goes what lies below the
+//! small-file threshold here or there, and what is copied over itself: read, then written, the bytes
+//! of one stretch at a time.
 
 use crossdock_names::FileRef;
-use crossdock_peer::{CallId, SiteError};
+use crossdock_peer::{CallId, MappedRanges, SiteError};
 use crossdock_router::RoutedReply;
 use crossdock_scsi::{
     Access as CacheAccess, AdditionalSense, BlockRange, COPY_MANAGER_UNIT, Command, CopyList,
-    CopyResults, CopySegment, CopyState, Forwarded, Sense, SenseKey, Status, copy_list,
-    copy_parameters, copy_status, failed_segment_details, unit_naa,
+    CopySegment, CopyState, Forwarded, Sense, SenseKey, Status, copy_list, unit_naa,
 };
 use crossdock_types::Time;
 
@@ -23,22 +26,29 @@ use crate::message::IscsiEffect;
 use crate::plan::{in_range, write_protected};
 use crate::refuse::{Access, outcome_of};
 use crate::respond::Outcome;
-use crate::session::SessionId;
 use crate::task::{Asked, Attribute, Stage, TaskId};
-use crate::transfer::{Transfer, is_zeros};
+use crate::transfer::Transfer;
 use crate::unit::{Claim, Unit};
 
-/// Bytes that a copy reads before it writes them.
-pub(crate) const STRETCH_BYTES: u64 = 4 << 20;
+mod progress;
+mod stretch;
+
+pub(crate) use progress::{CopyProgress, Told};
+pub(crate) use stretch::STRETCH_BYTES;
+use stretch::{Span, Step, Stretch};
 
 /// A copy in progress.
 #[derive(Debug)]
 pub(crate) struct Copying {
     list: CopyList,
+    /// Who is told of it, by which number.
+    told: Told,
     /// The segment that is under way.
     segment: usize,
     /// Bytes of it that are at the destination.
     done_bytes: u64,
+    /// Which bytes of the segment's source have space, as far as that is known.
+    mapped: MappedRanges,
     step: Step,
     /// The unit at which the step has its turn, or waits for it.
     place: Option<u64>,
@@ -51,42 +61,14 @@ pub(crate) struct Copying {
     is_dying: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
-    Reading,
-    Writing,
-}
-
-/// How far a copy is, or how it has ended: for RECEIVE COPY RESULTS.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct CopyProgress {
-    state: CopyState,
-    segments: u16,
-    bytes: u64,
-    failure: Option<Sense>,
-}
-
-/// Bytes of a unit's file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Span {
-    unit: u64,
-    start: u64,
-}
-
-/// What is read in one go, and where it goes.
-#[derive(Clone, Copy, Debug)]
-struct Stretch {
-    source: Span,
-    destination: Span,
-    bytes: u64,
-}
-
 impl Copying {
-    fn new(list: CopyList, file: FileRef) -> Self {
+    pub(crate) fn new(list: CopyList, file: FileRef, told: Told) -> Self {
         Self {
             list,
+            told,
             segment: 0,
             done_bytes: 0,
+            mapped: MappedRanges::default(),
             step: Step::Reading,
             place: None,
             file,
@@ -103,19 +85,17 @@ impl Copying {
 
     /// Whether bytes of that unit may change by what is under way.
     pub(crate) fn is_writing_to(&self, unit: u64) -> bool {
-        self.place == Some(unit) && self.step == Step::Writing && !self.transfer.is_idle()
+        self.place == Some(unit) && self.step.is_change() && !self.transfer.is_idle()
     }
 
     /// Nobody waits for it any more. The reads that are of no use, and whether it is over.
     pub(crate) fn stop(&mut self) -> (Vec<CallId>, bool) {
-        match self.step {
-            Step::Reading => (self.transfer.give_up(), true),
-            Step::Writing => {
-                self.is_dying = true;
-                self.transfer.ask_no_more();
-                (Vec::new(), self.transfer.is_idle())
-            }
+        if !self.step.is_change() {
+            return (self.transfer.give_up(), true);
         }
+        self.is_dying = true;
+        self.transfer.ask_no_more();
+        (Vec::new(), self.transfer.is_idle())
     }
 }
 
@@ -129,10 +109,10 @@ impl IscsiDoor {
             Ok(list) => list,
             Err(sense) => return self.complete(now, id, sense.into()),
         };
-        let Some(task) = self.tasks.get_mut(&id) else {
+        let Some(task) = self.tasks.get(&id) else {
             return;
         };
-        let Some(unit) = self.units.get_mut(&task.unit) else {
+        let Some(unit) = self.units.get(&task.unit) else {
             let sense = Sense::illegal(AdditionalSense::NO_UNIT);
             return self.complete(now, id, sense.into());
         };
@@ -146,48 +126,35 @@ impl IscsiDoor {
             }
             session.copies.insert(list_id, CopyProgress::default());
         }
+        let told = list.list_id.map_or(Told::Nobody, Told::List);
+        let copying = Copying::new(list, unit.lun.file, told);
+        self.begin_copy(now, id, copying);
+    }
+
+    /// A task's copy waits for its turn.
+    pub(crate) fn begin_copy(&mut self, now: Time, id: TaskId, copying: Copying) {
+        let Some(task) = self.tasks.get_mut(&id) else {
+            return;
+        };
         let claim = Claim {
             range: 0..0,
             is_change: false,
             attribute: task.asked.attribute,
         };
-        task.stage = Stage::Copying(Box::new(Copying::new(list, unit.lun.file)));
-        unit.queue(id, claim);
-        self.pump(now);
-    }
-
-    /// RECEIVE COPY RESULTS.
-    pub(crate) fn copy_results(
-        &mut self,
-        session: SessionId,
-        results: CopyResults,
-        (list_id, allocation): (u8, u32),
-    ) -> Outcome {
-        if results == CopyResults::OperatingParameters {
-            return Outcome::parameters(copy_parameters(), allocation);
+        task.stage = Stage::Copying(Box::new(copying));
+        if let Some(unit) = self.units.get_mut(&task.unit) {
+            unit.queue(id, claim);
         }
-        let unit = self.unit_of(session);
-        let is_descriptor = unit.is_some_and(|unit| unit.pages.is_descriptor_sense);
-        let session = self.sessions.get_mut(&session);
-        let known = session.and_then(|session| session.copies.get_mut(&list_id));
-        let Some(known) = known else {
-            return Sense::invalid_field(2, None).into();
-        };
-        let data = match results {
-            CopyResults::FailedSegmentDetails => {
-                let failure = known.failure.map(|sense| sense.encode(is_descriptor));
-                let failure = failure.as_deref();
-                failed_segment_details(failure.map(|sense| (Status::CheckCondition, sense)))
-            }
-            _ => copy_status(known.state, known.segments, known.bytes),
-        };
-        Outcome::parameters(data, allocation)
+        self.pump(now);
     }
 
     /// Goes on with a copy that has no step under way: to the next stretch, or to its end.
     pub(crate) fn next_stretch(&mut self, now: Time, id: TaskId) {
         match self.stretch(id) {
-            Ok(Some(stretch)) => self.claim_step(now, id, Step::Reading, &stretch),
+            Ok(Some(stretch)) if stretch.first == Step::Asking => {
+                self.ask_for_space(now, id, &stretch)
+            }
+            Ok(Some(stretch)) => self.claim_step(now, id, stretch.first, &stretch),
             Ok(None) => {
                 self.note_copy(id, |progress| progress.state = CopyState::Done);
                 self.complete(now, id, Outcome::Good);
@@ -208,47 +175,37 @@ impl IscsiDoor {
             let Some(segment) = copying.list.segments.get(copying.segment) else {
                 return Ok(None);
             };
-            let done = copying.done_bytes;
-            let whole = self.resolve(&task.asked, task.unit, &copying.list, segment)?;
-            if done < whole.bytes {
-                let bytes = (whole.bytes - done).min(STRETCH_BYTES);
-                // Where the destination lies behind the source, and over it, the end goes first.
-                let (from, to) = (whole.source, whole.destination);
-                let is_backward = from.unit == to.unit && from.start < to.start;
-                let offset = match is_backward {
-                    true => whole.bytes - done - bytes,
-                    false => done,
-                };
-                let within = |span: Span| Span {
-                    unit: span.unit,
-                    start: span.start + offset,
-                };
-                return Ok(Some(Stretch {
-                    source: within(from),
-                    destination: within(to),
-                    bytes,
-                }));
+            let (whole, is_sparse) = self.resolve(&task.asked, task.unit, copying, segment)?;
+            if copying.done_bytes < whole.bytes {
+                let mapped = is_sparse.then_some(&copying.mapped);
+                return Ok(Some(whole.next(copying.done_bytes, mapped)));
             }
             let segments = u16::try_from(copying.segment + 1).unwrap_or(u16::MAX);
             self.note_copy(id, |progress| progress.segments = segments);
             if let Some(copying) = self.copying(id) {
                 copying.segment += 1;
                 copying.done_bytes = 0;
+                copying.mapped = MappedRanges::default();
             }
         }
     }
 
     /// Where a segment's blocks are, if the copy may have them, and where they go, if it may
-    /// change those.
+    /// change those; and whether blocks may have no space here and there.
     fn resolve(
         &self,
         asked: &Asked,
         home: u64,
-        list: &CopyList,
+        copying: &Copying,
         segment: &CopySegment,
-    ) -> Result<Stretch, Sense> {
-        let source = self.place_of(asked, home, list, segment.source)?;
-        let destination = self.place_of(asked, home, list, segment.destination)?;
+    ) -> Result<(Stretch, bool), Sense> {
+        let destination = self.place_of(asked, home, copying, segment.destination)?;
+        let is_by_token = matches!(copying.told, Told::Token(_));
+        let is_zeros = is_by_token && segment.source == CopySegment::ZEROS;
+        let source = match is_zeros {
+            true => destination,
+            false => self.place_of(asked, home, copying, segment.source)?,
+        };
         let counted = match segment.counts_destination {
             true => destination,
             false => source,
@@ -271,11 +228,21 @@ impl IscsiDoor {
                 start: range.start,
             })
         };
-        Ok(Stretch {
-            source: span(source, segment.source_lba, true)?,
-            destination: span(destination, segment.destination_lba, false)?,
+        let is_thin = destination.lun.is_thin;
+        let from = match is_zeros {
+            true => None,
+            false => Some(span(source, segment.source_lba, true)?),
+        };
+        let to = span(destination, segment.destination_lba, false)?;
+        let stretch = Stretch {
+            source: from.unwrap_or(to),
+            destination: to,
             bytes,
-        })
+            first: Step::Reading,
+            is_thin,
+            is_zeros,
+        };
+        Ok((stretch, is_thin && source.lun.is_thin))
     }
 
     /// The unit that an index of a segment means, if the initiator may open it.
@@ -283,14 +250,14 @@ impl IscsiDoor {
         &self,
         asked: &Asked,
         home: u64,
-        list: &CopyList,
+        copying: &Copying,
         index: u16,
     ) -> Result<&Unit, Sense> {
         let unreachable = || aborted(AdditionalSense::TARGET_NOT_REACHABLE);
         if index == COPY_MANAGER_UNIT {
             return self.units.get(&home).ok_or_else(unreachable);
         }
-        let target = list.targets.get(usize::from(index));
+        let target = copying.list.targets.get(usize::from(index));
         let target = target.ok_or_else(|| aborted(AdditionalSense::UNREACHABLE_TARGET))?;
         let name = target.naa().ok_or_else(unreachable)?;
         let units = self.units.values();
@@ -299,7 +266,8 @@ impl IscsiDoor {
         let (Some(unit), None) = (named.next(), named.next()) else {
             return Err(unreachable());
         };
-        if unit.lun.id != home && self.rule_of(asked, unit).is_none() {
+        let is_shown = matches!(copying.told, Told::Token(_));
+        if unit.lun.id != home && !is_shown && self.rule_of(asked, unit).is_none() {
             return Err(unreachable());
         }
         match target.block_bytes == unit.lun.block_bytes {
@@ -362,9 +330,9 @@ impl IscsiDoor {
 
     /// Waits for the turn of the next step at its unit.
     fn claim_step(&mut self, now: Time, id: TaskId, step: Step, stretch: &Stretch) {
-        let span = match step {
-            Step::Reading => stretch.source,
-            Step::Writing => stretch.destination,
+        let span = match step.is_change() {
+            false => stretch.source,
+            true => stretch.destination,
         };
         let Some(copying) = self.copying(id) else {
             return;
@@ -374,7 +342,7 @@ impl IscsiDoor {
         if let Some(unit) = self.units.get_mut(&span.unit) {
             let claim = Claim {
                 range: span.start..span.start + stretch.bytes,
-                is_change: step == Step::Writing,
+                is_change: step.is_change(),
                 attribute: Attribute::Simple,
             };
             unit.queue_step(id, claim);
@@ -395,10 +363,12 @@ impl IscsiDoor {
         };
         let (step, place) = (copying.step, copying.place);
         let data = copying.transfer.take_read();
-        let span = match step {
-            Step::Reading => stretch.source,
-            Step::Writing => stretch.destination,
+        let span = match step.is_change() {
+            false => stretch.source,
+            true => stretch.destination,
         };
+        let source = self.units.get(&stretch.source.unit);
+        let source = source.map(|unit| (unit.lun.file, stretch.source.start));
         let unit = self.units.get(&span.unit);
         let Some(unit) = unit.filter(|_| place == Some(span.unit)) else {
             let gone = aborted(AdditionalSense::TARGET_NOT_REACHABLE);
@@ -406,16 +376,33 @@ impl IscsiDoor {
         };
         let range = span.start..span.start + stretch.bytes;
         let (file, is_forced) = (unit.lun.file, !unit.pages.is_write_cached);
-        let transfer = match step {
-            Step::Reading => Transfer::reading(range),
+        let transfer = match (step, source) {
+            (Step::Copying, Some(source)) => Transfer::copying(source, range, stretch.is_thin),
+            (Step::Freeing, _) => Transfer::freeing(range),
+            (Step::Zeroing, _) => Transfer::zeroing(range),
             // Zeros need no space.
-            Step::Writing if unit.lun.is_thin && is_zeros(&data) => Transfer::freeing(range),
-            Step::Writing => Transfer::writing(data, range),
+            (Step::Writing, _) if stretch.is_thin && data.is_zeros() => Transfer::freeing(range),
+            (Step::Writing, _) => Transfer::writing(data, range),
+            _ => Transfer::reading(range),
         };
         if let Some(copying) = self.copying(id) {
             (copying.file, copying.is_forced) = (file, is_forced);
             copying.transfer = transfer;
         }
+        self.go_on_copying(now, id);
+    }
+
+    /// Asks which of the source's bytes have space; that waits for nobody's turn.
+    fn ask_for_space(&mut self, now: Time, id: TaskId, stretch: &Stretch) {
+        let unit = self.units.get(&stretch.source.unit);
+        let file = unit.map(|unit| unit.lun.file);
+        let (Some(copying), Some(file)) = (self.copying(id), file) else {
+            return;
+        };
+        let start = stretch.source.start;
+        let end = start + stretch.bytes;
+        (copying.step, copying.file) = (Step::Asking, file);
+        copying.transfer = Transfer::asking(start..end);
         self.go_on_copying(now, id);
     }
 
@@ -464,25 +451,44 @@ impl IscsiDoor {
             return;
         };
         let (step, place) = (copying.step, copying.place.take());
+        let is_source = !step.is_change() || copying.transfer.is_unreadable();
         let failed = copying.transfer.take_failed();
+        if step == Step::Asking {
+            copying.mapped = copying.transfer.take_mapped();
+        }
         let unit = place.and_then(|place| self.units.get_mut(&place));
         let block_bytes = unit.map_or(512, |unit| {
             unit.end_step(id);
             u64::from(unit.lun.block_bytes)
         });
         if let Some((error, place)) = failed {
-            let sense = failure(step, error, place / block_bytes);
+            let sense = failure(is_source, error, place / block_bytes);
             return self.fail_copy(now, id, sense);
         }
         match (step, self.stretch(id)) {
             (_, Err(sense)) => self.fail_copy(now, id, sense),
             (_, Ok(None)) => {}
+            (Step::Asking, Ok(Some(stretch))) => {
+                // Nothing was told: it counts as having space.
+                if stretch.first == Step::Asking
+                    && let Some(copying) = self.copying(id)
+                {
+                    copying.mapped = stretch.as_mapped();
+                }
+                self.next_stretch(now, id);
+            }
             (Step::Reading, Ok(Some(stretch))) => {
                 self.claim_step(now, id, Step::Writing, &stretch);
             }
-            (Step::Writing, Ok(Some(stretch))) => {
+            (Step::Writing | Step::Copying | Step::Freeing | Step::Zeroing, Ok(Some(stretch))) => {
                 if let Some(copying) = self.copying(id) {
                     copying.done_bytes += stretch.bytes;
+                }
+                let [by_nodes, through_here] = &mut self.figures.copied_bytes;
+                match step {
+                    Step::Copying => *by_nodes += stretch.bytes,
+                    Step::Writing => *through_here += stretch.bytes,
+                    _ => {}
                 }
                 self.note_copy(id, |progress| progress.bytes += stretch.bytes);
                 self.next_stretch(now, id);
@@ -495,10 +501,7 @@ impl IscsiDoor {
     fn fail_copy(&mut self, now: Time, id: TaskId, sense: Sense) {
         let segment = self.copying(id).map_or(0, |copying| copying.segment);
         let sense = sense.at(u64::try_from(segment).unwrap_or_default());
-        self.note_copy(id, |progress| {
-            progress.state = CopyState::Failed;
-            progress.failure = Some(sense);
-        });
+        self.note_copy(id, |progress| progress.fail(sense));
         self.complete(now, id, sense.into());
     }
 
@@ -528,10 +531,15 @@ impl IscsiDoor {
             return;
         };
         let session = self.sessions.get_mut(&task.asked.session);
-        if let Some(list_id) = copying.list.list_id
-            && let Some(session) = session
-            && let Some(progress) = session.copies.get_mut(&list_id)
-        {
+        let progress = session.and_then(|session| match copying.told {
+            Told::Nobody => None,
+            Told::List(number) => session.copies.get_mut(&number),
+            Told::Token(number) => {
+                let operation = session.tokens.get_mut(&number);
+                operation.map(|operation| &mut operation.progress)
+            }
+        });
+        if let Some(progress) = progress {
             change(progress);
         }
     }
@@ -555,11 +563,11 @@ const fn forward(is_source: bool, sense: &Sense) -> Sense {
     told
 }
 
-/// A step failed in the piece that begins with that block.
-fn failure(step: Step, error: SiteError, lba: u64) -> Sense {
-    let (is_source, access) = match step {
-        Step::Reading => (true, Access::Read),
-        Step::Writing => (false, Access::Write),
+/// The source or the destination failed in the piece that begins with that block.
+fn failure(is_source: bool, error: SiteError, lba: u64) -> Sense {
+    let access = match is_source {
+        true => Access::Read,
+        false => Access::Write,
     };
     match outcome_of(error, access, lba) {
         Outcome::Sense(mut sense) => {

@@ -22,6 +22,7 @@ use crate::reserve::Change;
 use crate::respond::Outcome;
 use crate::session::{Session, SessionId};
 use crate::task::{Stage, Task, TaskId};
+use crate::token::Tokens;
 use crate::unit::{Committed, Unit};
 
 /// Calls of the door have this bit, those of others never.
@@ -64,6 +65,7 @@ pub struct IscsiDoor {
     pub(crate) transfers_total: u32,
     pub(crate) texts_total: u32,
     pub(crate) challenges_total: u64,
+    pub(crate) tokens: Tokens,
     /// Bytes that tasks hold.
     pub(crate) held_bytes: usize,
     /// No connection has waited too long before this time.
@@ -113,6 +115,7 @@ impl IscsiDoor {
             transfers_total: 0,
             texts_total: 0,
             challenges_total: 0,
+            tokens: Tokens::default(),
             held_bytes: 0,
             wake: None,
             is_pumping: false,

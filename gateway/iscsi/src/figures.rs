@@ -12,6 +12,9 @@ pub struct IscsiFigures {
     pub sent_bytes: u64,
     /// Bytes that came with commands.
     pub received_bytes: u64,
+    /// Bytes that copies have written: those that nodes gave to each other, and those that went
+    /// through this gateway.
+    pub copied_bytes: [u64; 2],
     /// Commands that task management or the end of a session has aborted.
     pub aborted_total: u64,
     /// Of these, reads that were withdrawn.

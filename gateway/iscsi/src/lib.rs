@@ -37,6 +37,7 @@ mod session;
 mod status;
 mod targets;
 mod task;
+mod token;
 mod transfer;
 mod unit;
 

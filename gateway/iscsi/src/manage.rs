@@ -156,6 +156,7 @@ impl IscsiDoor {
             self.attend(session, AdditionalSense::RESET);
             if let Some(session) = self.sessions.get_mut(&session) {
                 session.copies.clear();
+                session.tokens.clear();
                 session.is_preventing = false;
             }
         }

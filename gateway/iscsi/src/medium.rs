@@ -30,6 +30,7 @@ pub(crate) const fn needs_medium(command: &Command) -> bool {
             | Command::ReserveOut { .. }
             | Command::ExtendedCopy { .. }
             | Command::CopyResults { .. }
+            | Command::TokenInformation { .. }
             | Command::ReportPortGroups { .. }
             | Command::ReportOpcodes { .. }
             | Command::ReportTaskManagement { .. }

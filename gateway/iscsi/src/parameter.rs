@@ -68,6 +68,10 @@ impl IscsiDoor {
                 list_id,
                 allocation,
             } => self.copy_results(asked.session, results, (list_id, allocation)),
+            Command::TokenInformation {
+                list_id,
+                allocation,
+            } => self.token_results(asked.session, (list_id, allocation)),
             Command::ReportPortGroups {
                 is_extended,
                 allocation,
@@ -192,7 +196,7 @@ fn inquiry(unit: &Unit, page: Option<u8>) -> Result<Vec<u8>, Sense> {
         VpdPage::SupportedPages => supported_pages(),
         VpdPage::SerialNumber => unit_serial_number(&identity),
         VpdPage::Identification => device_identification(&identity, portal),
-        VpdPage::ThirdPartyCopy => third_party_copy(),
+        VpdPage::ThirdPartyCopy => third_party_copy(unit.lun.block_bytes),
         VpdPage::BlockLimits => block_limits(&limits(unit)),
         VpdPage::BlockCharacteristics => block_characteristics(),
         VpdPage::Provisioning => logical_block_provisioning(unit.lun.is_thin),

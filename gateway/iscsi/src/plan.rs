@@ -7,7 +7,7 @@ use crossdock_limits::{EXCHANGE_BYTES_MAX, ISCSI_TRANSFER_BYTES_MAX, MAPPED_BYTE
 use crossdock_peer::Lun;
 use crossdock_scsi::{
     Access, AdditionalSense, BlockRange, ByteCheck, COPY_LIST_BYTES_MAX, Command, ModeForm,
-    ReserveOutAction, Sense, SenseKey,
+    ReserveOutAction, Sense, SenseKey, TOKEN_LIST_BYTES_MAX,
 };
 
 use crate::copying::STRETCH_BYTES;
@@ -52,6 +52,14 @@ pub(crate) enum Plan {
     },
     /// Segments are copied, from units to units.
     ExtendedCopy,
+    /// A token is made of blocks.
+    PopulateToken {
+        list_id: u32,
+    },
+    /// What a token stands for is copied here.
+    WriteUsingToken {
+        list_id: u32,
+    },
     ModeSelect(ModeForm),
     ReserveOut {
         action: ReserveOutAction,
@@ -90,7 +98,7 @@ impl Planned {
     /// Bytes that are read for it, as far as they are in memory at the same time.
     pub(crate) const fn read_bytes(&self) -> u64 {
         match self.plan {
-            Plan::ExtendedCopy => STRETCH_BYTES,
+            Plan::ExtendedCopy | Plan::WriteUsingToken { .. } => STRETCH_BYTES,
             Plan::Read | Plan::Verify(_) | Plan::WriteVerify(_) | Plan::OrWrite => {
                 self.range.end - self.range.start
             }
@@ -108,6 +116,8 @@ impl Planned {
                 | Plan::LbaStatus { .. }
                 | Plan::Synchronize { .. }
                 | Plan::ExtendedCopy
+                | Plan::PopulateToken { .. }
+                | Plan::WriteUsingToken { .. }
                 | Plan::ModeSelect(_)
                 | Plan::ReserveOut { .. }
         )
@@ -194,6 +204,17 @@ pub(crate) fn plan(lun: &Lun, command: &Command) -> Result<Option<Planned>, Sens
             Err(Sense::illegal(AdditionalSense::LIST_LENGTH))
         }
         Command::ExtendedCopy { length } => of(Plan::ExtendedCopy, 0..0, length.into()),
+        Command::PopulateToken { length, .. } | Command::WriteUsingToken { length, .. }
+            if length > TOKEN_LIST_BYTES_MAX =>
+        {
+            Err(Sense::illegal(AdditionalSense::LIST_LENGTH))
+        }
+        Command::PopulateToken { list_id, length } => {
+            of(Plan::PopulateToken { list_id }, 0..0, length.into())
+        }
+        Command::WriteUsingToken { list_id, length } => {
+            of(Plan::WriteUsingToken { list_id }, 0..0, length.into())
+        }
         Command::ModeSelect {
             form,
             is_standard,

@@ -57,6 +57,7 @@ fn needs(command: &Command) -> Needs {
         | Command::ReportOpcodes { .. }
         | Command::ReportTaskManagement { .. }
         | Command::ReportPortGroups { .. }
+        | Command::TokenInformation { .. }
         | Command::PreventRemoval {
             is_prevented: false,
         } => Needs::Nothing,
@@ -64,6 +65,7 @@ fn needs(command: &Command) -> Needs {
         | Command::Verify(..)
         | Command::PreFetch { .. }
         | Command::GetLbaStatus { .. }
+        | Command::PopulateToken { .. }
         | Command::ModeSense { .. }
         | Command::ReadDefectData { .. } => Needs::Reading,
         _ => Needs::Writing,
@@ -126,7 +128,10 @@ impl IscsiDoor {
     pub(crate) fn is_too_late(&self, task: &Task) -> bool {
         let is_of_blocks = !matches!(
             task.planned.plan,
-            Plan::ModeSelect(_) | Plan::ReserveOut { .. } | Plan::ExtendedCopy
+            Plan::ModeSelect(_)
+                | Plan::ReserveOut { .. }
+                | Plan::ExtendedCopy
+                | Plan::WriteUsingToken { .. }
         );
         let session = self.sessions.get(&task.asked.session);
         let (Some(session), Some(unit)) = (session, self.units.get(&task.unit)) else {

@@ -399,6 +399,14 @@ impl IscsiDoor {
                 let list = task.gather.finish().to_bytes();
                 return self.queue_copy(now, id, &list);
             }
+            Plan::PopulateToken { list_id } => {
+                let list = task.gather.finish().to_bytes();
+                return self.populate(now, id, list_id, &list);
+            }
+            Plan::WriteUsingToken { list_id } => {
+                let list = task.gather.finish().to_bytes();
+                return self.write_by_token(now, id, list_id, &list);
+            }
             Plan::Unmap => {
                 let list = task.gather.finish().to_bytes();
                 if let Err(sense) = self.plan_unmap(id, &list) {
@@ -523,9 +531,12 @@ fn fits(planned: &Planned, expected: u32) -> bool {
 
 fn wrong_length(plan: &Plan) -> Sense {
     match plan {
-        Plan::Unmap | Plan::ExtendedCopy | Plan::ModeSelect(_) | Plan::ReserveOut { .. } => {
-            Sense::illegal(AdditionalSense::LIST_LENGTH)
-        }
+        Plan::Unmap
+        | Plan::ExtendedCopy
+        | Plan::PopulateToken { .. }
+        | Plan::WriteUsingToken { .. }
+        | Plan::ModeSelect(_)
+        | Plan::ReserveOut { .. } => Sense::illegal(AdditionalSense::LIST_LENGTH),
         Plan::CompareAndWrite | Plan::WriteSame { .. } => {
             Sense::illegal(AdditionalSense::INVALID_FIELD)
         }

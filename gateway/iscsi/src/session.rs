@@ -11,6 +11,7 @@ use crate::copying::CopyProgress;
 use crate::message::ConnId;
 use crate::negotiate::Parameters;
 use crate::task::TaskId;
+use crate::token::TokenOperation;
 
 /// Things that happened to the unit and were not told yet; more are told as the first one.
 const ATTENTIONS_MAX: usize = 8;
@@ -44,6 +45,8 @@ pub(crate) struct Session {
     pub(crate) is_preventing: bool,
     /// Copies in progress, and those that have ended, by the initiator's numbers.
     pub(crate) copies: BTreeMap<u8, CopyProgress>,
+    /// The same of tokens that are made and used, by numbers of their own.
+    pub(crate) tokens: BTreeMap<u32, TokenOperation>,
 }
 
 /// Whether number `a` is before `b`, in serial arithmetic (RFC 1982).
@@ -73,6 +76,7 @@ impl Session {
             attentions: [AdditionalSense::RESET].into(),
             is_preventing: false,
             copies: BTreeMap::new(),
+            tokens: BTreeMap::new(),
         }
     }
 

@@ -6,7 +6,7 @@ use std::iter::once;
 use std::ops::Range;
 
 use bytes::Bytes;
-use crossdock_limits::MAPPED_BYTES_MAX;
+use crossdock_limits::{COPY_BYTES_MAX, MAPPED_BYTES_MAX};
 use crossdock_names::FileRef;
 use crossdock_peer::{CallId, MappedRanges, SiteAnswer, SiteError, SiteOperation, Stability};
 use crossdock_router::RoutedReply;
@@ -53,6 +53,8 @@ pub(crate) struct Transfer {
     mapped: MappedRanges,
     /// The first that failed.
     failed: Option<(SiteError, u64)>,
+    /// Of what is copied some cannot be read.
+    is_unreadable: bool,
     /// How often bytes were read in vain, as others wrote there.
     tries: u32,
 }
@@ -63,6 +65,13 @@ enum Step {
     Writing(Content),
     /// Bytes are exchanged, if they are what is expected.
     Exchanging(Exchange),
+    /// Nodes copy bytes of a file: the first of them that is written lies there in it.
+    Copying {
+        source: FileRef,
+        from: u64,
+        first: u64,
+        frees_zeros: bool,
+    },
     /// Space is given back.
     Freeing,
     /// It is asked which blocks have space.
@@ -92,6 +101,7 @@ impl Transfer {
             read: BTreeMap::new(),
             mapped: MappedRanges::default(),
             failed: None,
+            is_unreadable: false,
             tries: 0,
         }
     }
@@ -107,6 +117,31 @@ impl Transfer {
         Self::new(Step::Writing(content), Payload::new(), [range])
     }
 
+    /// Has nodes copy bytes to `range`, from there on in another file, or in this one.
+    pub(crate) fn copying(
+        (source, from): (FileRef, u64),
+        range: Range<u64>,
+        frees_zeros: bool,
+    ) -> Self {
+        let step = Step::Copying {
+            source,
+            from,
+            first: range.start,
+            frees_zeros,
+        };
+        Self::new(step, Payload::new(), [range])
+    }
+
+    /// Writes zeros.
+    pub(crate) fn zeroing(range: Range<u64>) -> Self {
+        Self::new(Step::Writing(Content::Zeros), Payload::new(), [range])
+    }
+
+    /// Asks which bytes have space.
+    pub(crate) fn asking(range: Range<u64>) -> Self {
+        Self::new(Step::Asking, Payload::new(), [range])
+    }
+
     /// Makes bytes zeros that need no space.
     pub(crate) fn freeing(range: Range<u64>) -> Self {
         Self::new(Step::Freeing, Payload::new(), [range])
@@ -120,6 +155,7 @@ impl Transfer {
         let piece_bytes = match self.step {
             Step::Freeing | Step::Asking => HOLE_BYTES,
             Step::Exchanging(ref exchange) => exchange.piece_bytes(),
+            Step::Copying { .. } => COPY_BYTES_MAX,
             Step::Reading | Step::Writing(_) | Step::Locating(_) => PIECE_BYTES,
         };
         let range = self.rest.front_mut()?;
@@ -145,16 +181,26 @@ impl Transfer {
                 file,
                 offset_bytes,
                 payload: content.piece(piece),
-                stability: match is_forced {
-                    // A unit has the size of its file.
-                    true => Stability::Data,
-                    false => Stability::Unstable,
-                },
+                stability: stability(is_forced),
             },
             Step::Exchanging(exchange) => SiteOperation::Exchange {
                 file,
                 offset_bytes,
                 payload: exchange.piece(piece),
+            },
+            Step::Copying {
+                source,
+                from,
+                first,
+                frees_zeros,
+            } => SiteOperation::Copy {
+                file,
+                offset_bytes,
+                source: *source,
+                source_offset_bytes: from + (piece.start - first),
+                length_bytes,
+                stability: stability(is_forced),
+                frees_zeros: *frees_zeros,
             },
             Step::Freeing => SiteOperation::Zero {
                 file,
@@ -202,6 +248,10 @@ impl Transfer {
                     exchange.differs(piece.start, at_bytes);
                 }
             }
+            Ok(SiteAnswer::Unreadable) => {
+                self.is_unreadable = true;
+                self.fail(SiteError::Io, &piece);
+            }
             // Holes are durable.
             Ok(SiteAnswer::Written { .. }) => return !matches!(self.step, Step::Freeing),
             Ok(_) => self.fail(SiteError::Io, &piece),
@@ -232,6 +282,16 @@ impl Transfer {
         self.failed.take()
     }
 
+    /// Whether it is what was to be read that failed.
+    pub(crate) const fn is_unreadable(&self) -> bool {
+        self.is_unreadable
+    }
+
+    /// What was told of space.
+    pub(crate) fn take_mapped(&mut self) -> MappedRanges {
+        std::mem::take(&mut self.mapped)
+    }
+
     /// Nothing more is asked for.
     pub(crate) fn ask_no_more(&mut self) {
         self.rest.clear();
@@ -246,7 +306,7 @@ impl Transfer {
     const fn is_writing(&self) -> bool {
         matches!(
             self.step,
-            Step::Writing(_) | Step::Exchanging(_) | Step::Freeing
+            Step::Writing(_) | Step::Exchanging(_) | Step::Copying { .. } | Step::Freeing
         )
     }
 
@@ -265,6 +325,15 @@ impl Transfer {
             whole.append(piece);
         }
         whole
+    }
+}
+
+/// How durable a write is before it is answered.
+const fn stability(is_forced: bool) -> Stability {
+    match is_forced {
+        // A unit has the size of its file.
+        true => Stability::Data,
+        false => Stability::Unstable,
     }
 }
 
@@ -307,7 +376,7 @@ impl IscsiDoor {
         let Some(task) = self.tasks.get_mut(&id) else {
             return;
         };
-        if task.planned.plan == Plan::ExtendedCopy {
+        if matches!(task.stage, Stage::Copying(_)) {
             return self.next_stretch(now, id);
         }
         let data = task.gather.finish();
@@ -324,7 +393,7 @@ impl IscsiDoor {
                 let step = Step::Exchanging(Exchange::of_command(range.start, &data));
                 Transfer::new(step, data, [range])
             }
-            Plan::WriteSame { is_unmap: true } if is_zeros(&data) => {
+            Plan::WriteSame { is_unmap: true } if data.is_zeros() => {
                 Transfer::new(Step::Freeing, data, [range])
             }
             Plan::WriteSame { .. } => {
@@ -560,13 +629,6 @@ fn middle_of(range: &Range<u64>) -> u64 {
     let middle = range.start + (range.end - range.start) / 2;
     let aligned = middle.next_multiple_of(CHECKED_BYTES);
     if aligned < range.end { aligned } else { middle }
-}
-
-/// Whether all bytes are zeros.
-pub(crate) fn is_zeros(data: &Payload) -> bool {
-    data.pieces()
-        .iter()
-        .all(|piece| piece.iter().all(|byte| *byte == 0))
 }
 
 /// Several blocks behind each other, so that a payload has few pieces.

@@ -6,8 +6,8 @@ use std::time::Duration;
 use crossdock_names::Incarnation;
 use crossdock_names::{Epoch, FileCapability, NodeId, ObjectId};
 use crossdock_peer::{
-    AccessError, CallId, Flow, NodeAnswer, NodeError, NodeRequest, Order, ReadVersion, SiteError,
-    SiteReply, SiteRequest, Stability, WriteContext, WriterId,
+    AccessError, CallId, CopySource, Flow, NodeAnswer, NodeError, NodeRequest, Order, ReadVersion,
+    SiteError, SiteReply, SiteRequest, Stability, WriteContext, WriterId,
 };
 use crossdock_types::{Payload, Time, WallTime};
 
@@ -57,6 +57,16 @@ pub(crate) enum PartRequest {
         capability: Option<FileCapability>,
         number: u64,
     },
+    /// Has a column written with bytes of another one.
+    Copy {
+        object: ObjectId,
+        offset_bytes: u64,
+        source: CopySource,
+        stability: Stability,
+        frees_zeros: bool,
+        truncate_generation: u64,
+        capability: Option<FileCapability>,
+    },
     /// Asks a column what of it has space.
     Mapped {
         object: ObjectId,
@@ -82,6 +92,7 @@ impl PartRequest {
             | Self::Write { object, .. }
             | Self::Zero { object, .. }
             | Self::Exchange { object, .. }
+            | Self::Copy { object, .. }
             | Self::Mapped { object, .. }
             | Self::Commit { object, .. } => Some(object),
         }
@@ -123,6 +134,7 @@ impl PartRequest {
             | Self::Write { capability, .. }
             | Self::Zero { capability, .. }
             | Self::Exchange { capability, .. }
+            | Self::Copy { capability, .. }
             | Self::Mapped { capability, .. }
             | Self::Commit { capability, .. } => *capability,
         }
@@ -195,6 +207,22 @@ impl PartRequest {
                 context: context(*truncate_generation),
                 number: *number,
                 is_again: false, // Who sends it knows.
+            },
+            Self::Copy {
+                object,
+                offset_bytes,
+                source,
+                stability,
+                frees_zeros,
+                truncate_generation,
+                ..
+            } => NodeRequest::Copy {
+                object: *object,
+                offset_bytes: *offset_bytes,
+                source: Box::new(*source),
+                stability: *stability,
+                frees_zeros: *frees_zeros,
+                context: context(*truncate_generation),
             },
             Self::Mapped {
                 object,
@@ -409,6 +437,7 @@ pub(crate) const fn site_error(error: &NodeError) -> SiteError {
         | NodeError::UnknownPin
         | NodeError::Lost { .. }
         | NodeError::Invalid(_)
+        | NodeError::Source(_)
         // What this gateway has shown is wrong: asking again shows the same.
         | NodeError::Refused(_) => SiteError::Io,
     }

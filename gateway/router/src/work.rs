@@ -20,7 +20,7 @@ use crate::read::{Bulk, ReadWork};
 use crate::return_lease::ReturnWork;
 use crate::soft::Soft;
 use crate::unstable::{Holder, Unstable};
-use crate::write::{Content, WriteWork};
+use crate::write::{Content, Copied, WriteWork};
 
 /// What a request does.
 #[derive(Debug)]
@@ -134,6 +134,20 @@ impl Work {
             } => {
                 soft.exchanges_total += 1;
                 let content = Content::Exchange(payload, soft.exchanges_total);
+                Self::begin_write(caller, (file, offset_bytes), content, soft)
+            }
+            SiteOperation::Copy {
+                file,
+                offset_bytes,
+                source,
+                source_offset_bytes,
+                length_bytes,
+                stability,
+                frees_zeros,
+            } => {
+                let from = (source, source_offset_bytes);
+                let copied = Copied::new(from, length_bytes, stability, frees_zeros);
+                let content = Content::Copy(Box::new(copied));
                 Self::begin_write(caller, (file, offset_bytes), content, soft)
             }
             SiteOperation::Mapped {
@@ -258,6 +272,9 @@ impl Work {
             }
             (
                 PartRequest::Write {
+                    object, stability, ..
+                }
+                | PartRequest::Copy {
                     object, stability, ..
                 },
                 Outcome::Node(Ok(NodeAnswer::Written { incarnation, .. })),

@@ -18,7 +18,10 @@ use crate::read::refused;
 use crate::soft::Soft;
 use crate::work::{Answer, Step, boundary, site_replies};
 
+mod copy;
 mod elsewhere;
+
+pub(crate) use copy::Copied;
 
 /// How often a write begins again because the file was truncated under it, or the
 /// nodes wanted to see another capability.
@@ -34,34 +37,48 @@ pub(crate) enum Content {
     /// The second half, durably, in the place of the first one, if that is there; and which of
     /// this router's exchanges it is.
     Exchange(Payload, u64),
+    /// What lies elsewhere.
+    Copy(Box<Copied>),
 }
 
 impl Content {
-    const fn length(&self) -> u64 {
+    fn length(&self) -> u64 {
         match self {
             Self::Bytes(payload, _) => payload.len() as u64,
             Self::Hole(length) => *length,
             Self::Exchange(payload, _) => payload.len() as u64 / 2,
+            Self::Copy(copied) => copied.length(),
         }
     }
 
     /// How durable the time of change has to be before the answer, and with it the size.
-    const fn stability(&self) -> Stability {
+    fn stability(&self) -> Stability {
         match self {
+            Self::Copy(copied) if copied.stability() == Stability::Stable => Stability::Stable,
             Self::Bytes(_, Stability::Stable) => Stability::Stable,
             Self::Bytes(_, Stability::Unstable | Stability::Data)
             | Self::Hole(_)
-            | Self::Exchange(..) => Stability::Unstable,
+            | Self::Exchange(..)
+            | Self::Copy(_) => Stability::Unstable,
         }
     }
 
     /// Whether nothing of it is lost in a crash.
-    const fn is_durable(&self) -> bool {
-        !matches!(self, Self::Bytes(_, Stability::Unstable))
+    fn is_durable(&self) -> bool {
+        let stability = match self {
+            Self::Bytes(_, stability) => *stability,
+            Self::Copy(copied) => copied.stability(),
+            Self::Hole(_) | Self::Exchange(..) => Stability::Stable,
+        };
+        stability != Stability::Unstable
     }
 
     const fn is_hole(&self) -> bool {
         matches!(self, Self::Hole(_))
+    }
+
+    const fn is_copy(&self) -> bool {
+        matches!(self, Self::Copy(_))
     }
 
     const fn is_exchange(&self) -> bool {
@@ -69,10 +86,11 @@ impl Content {
     }
 
     /// Whether it may be there: an exchange lies at the site or beyond.
-    fn fits(&self, offset: u64, end: u64) -> bool {
+    fn fits(&self, file: FileRef, offset: u64, end: u64) -> bool {
         let length = self.length();
         match self {
             Self::Bytes(..) => true,
+            Self::Copy(copied) => copied.fits(file, offset),
             Self::Hole(_) => length <= MAPPED_BYTES_MAX,
             Self::Exchange(payload, _) => {
                 let is_in_one = boundary(offset, end) == offset || boundary(offset, end) == end;
@@ -101,6 +119,8 @@ pub(crate) struct WriteWork {
 
 #[derive(Debug)]
 enum Phase {
+    /// The site of a copy's source gives permission and layout.
+    OpeningSource { asked_at: Time },
     /// The site gives permission and layout, and makes columns.
     Opening { asked_at: Time },
     /// Site and columns write.
@@ -129,7 +149,7 @@ impl WriteWork {
         let Some(end) = end.filter(|end| *end <= FILE_BYTES_MAX) else {
             return Err(SiteError::FileTooBig);
         };
-        if !content.fits(offset, end) {
+        if !content.fits(file, offset, end) {
             return Err(SiteError::Invalid);
         }
         let mut work = Self {
@@ -147,7 +167,7 @@ impl WriteWork {
             phase: Phase::Writing,
         };
         let step = if work.has_tail() {
-            work.open(soft)
+            work.open_all(soft)
         } else {
             work.write(soft)
         };
@@ -159,6 +179,10 @@ impl WriteWork {
             Phase::Writing => self.after_write(outcomes, soft),
             Phase::Opening { asked_at } => match site_replies(outcomes).next() {
                 Some(reply) => self.after_open(reply, asked_at, soft),
+                None => Step::Reply(Answer::failure(SiteError::Io)),
+            },
+            Phase::OpeningSource { asked_at } => match site_replies(outcomes).next() {
+                Some(reply) => self.after_open_source(reply, asked_at, soft),
                 None => Step::Reply(Answer::failure(SiteError::Io)),
             },
             Phase::Pushing => match site_replies(outcomes).next() {
@@ -182,7 +206,7 @@ impl WriteWork {
         self.opened.as_ref().map(|(_, incarnation)| *incarnation)
     }
 
-    const fn end(&self) -> u64 {
+    fn end(&self) -> u64 {
         self.start + self.content.length()
     }
 
@@ -226,7 +250,7 @@ impl WriteWork {
     fn purpose(&self) -> OpenFor {
         let (offset_bytes, end_bytes) = (self.boundary(), self.end());
         match self.content {
-            Content::Bytes(..) | Content::Exchange(..) => OpenFor::Write {
+            Content::Bytes(..) | Content::Exchange(..) | Content::Copy(_) => OpenFor::Write {
                 offset_bytes,
                 end_bytes,
             },
@@ -316,8 +340,10 @@ impl WriteWork {
             parts.push(head);
         }
         if let Some((layout, _)) = &self.opened {
-            let pieces = self.pieces.iter();
-            parts.extend(pieces.map(|piece| self.column(piece, layout)));
+            parts.extend(self.columns(layout));
+        }
+        if let Content::Copy(copied) = &mut self.content {
+            copied.note_asked(&parts);
         }
         Step::Parts(parts)
     }
@@ -342,39 +368,54 @@ impl WriteWork {
                 offset_bytes,
                 payload: payload.clone(),
             },
+            Content::Copy(copied) => copied.operation(file, offset_bytes),
         }
     }
 
-    fn column(&self, piece: &ObjectPiece, layout: &FileLayout) -> PartRequest {
-        let (object, offset_bytes) = (piece.object, piece.object_offset);
+    /// The columns' parts.
+    fn columns(&self, layout: &FileLayout) -> Vec<PartRequest> {
         let (truncate_generation, capability) = (layout.truncate_generation, layout.capability);
+        let pieces = self.pieces.iter();
         match &self.content {
             Content::Bytes(payload, stability) => {
-                let end = piece.file_offset + piece.length_bytes;
-                PartRequest::Write {
-                    object,
-                    offset_bytes,
-                    payload: self.slice(payload, piece.file_offset, end),
-                    stability: stability.of_bytes(),
+                let part = |piece: &ObjectPiece| {
+                    let end = piece.file_offset + piece.length_bytes;
+                    PartRequest::Write {
+                        object: piece.object,
+                        offset_bytes: piece.object_offset,
+                        payload: self.slice(payload, piece.file_offset, end),
+                        stability: stability.of_bytes(),
+                        truncate_generation,
+                        capability,
+                    }
+                };
+                pieces.map(part).collect()
+            }
+            Content::Hole(_) => {
+                let part = |piece: &ObjectPiece| PartRequest::Zero {
+                    object: piece.object,
+                    offset_bytes: piece.object_offset,
+                    length_bytes: piece.length_bytes,
                     truncate_generation,
                     capability,
-                }
+                };
+                pieces.map(part).collect()
             }
-            Content::Hole(_) => PartRequest::Zero {
-                object,
-                offset_bytes,
-                length_bytes: piece.length_bytes,
-                truncate_generation,
-                capability,
-            },
-            Content::Exchange(payload, number) => PartRequest::Exchange {
-                object,
-                offset_bytes,
-                payload: payload.clone(),
-                truncate_generation,
-                capability,
-                number: *number,
-            },
+            Content::Exchange(payload, number) => {
+                let part = |piece: &ObjectPiece| PartRequest::Exchange {
+                    object: piece.object,
+                    offset_bytes: piece.object_offset,
+                    payload: payload.clone(),
+                    truncate_generation,
+                    capability,
+                    number: *number,
+                };
+                pieces.map(part).collect()
+            }
+            Content::Copy(copied) => {
+                let orders = |piece| copied.orders(piece, self.start, layout);
+                pieces.flat_map(orders).collect()
+            }
         }
     }
 
@@ -388,7 +429,10 @@ impl WriteWork {
         if let Some(full_from) = self.first_full(&outcomes) {
             return self.measure(full_from);
         }
-        let is_hole = self.content.is_hole();
+        if let Some(step) = self.after_sources(&outcomes, soft) {
+            return step;
+        }
+        let (is_hole, is_copy) = (self.content.is_hole(), self.content.is_copy());
         let mut again = None;
         for outcome in outcomes {
             match outcome {
@@ -398,6 +442,7 @@ impl WriteWork {
                 Outcome::Site(reply) if reply.outcome.is_ok() => self.head = reply.subject,
                 Outcome::Site(reply) => return Step::Reply((*reply).into()),
                 Outcome::Node(Ok(NodeAnswer::Written { .. })) => {}
+                Outcome::Node(Ok(NodeAnswer::Done { .. })) if is_copy => {}
                 Outcome::Node(Ok(NodeAnswer::Differs { at_bytes })) => {
                     let differs = Ok(SiteAnswer::Differs { at_bytes });
                     return Step::Reply(Answer::new(differs, self.head.clone()));
@@ -430,7 +475,8 @@ impl WriteWork {
             Some(_) if self.restarts < RESTARTS_MAX => {
                 self.restarts += 1;
                 soft.leases.give_back(self.file);
-                self.open(soft)
+                self.forget_source(soft);
+                self.open_all(soft)
             }
             Some(error) => self.fail(site_error(&error)),
         }
@@ -463,9 +509,9 @@ impl WriteWork {
     }
 
     /// Where the file ends at least behind it.
-    const fn size_at_least(&self) -> u64 {
+    fn size_at_least(&self) -> u64 {
         match self.content {
-            Content::Bytes(..) | Content::Exchange(..) => self.end(),
+            Content::Bytes(..) | Content::Exchange(..) | Content::Copy(_) => self.end(),
             Content::Hole(_) => 0,
         }
     }

@@ -44,6 +44,13 @@ enum Step {
         offset: u64,
         length: u64,
     },
+    /// Of what lies beyond the threshold in the file, here and there.
+    Copy {
+        from: u64,
+        to: u64,
+        length: u64,
+        frees_zeros: bool,
+    },
     Truncate(u64),
     CrashSite,
     CrashNode(usize),
@@ -77,6 +84,12 @@ fn step() -> impl Strategy<Value = Step> {
         2 => Just(Step::Commit),
         2 => (offset(), length())
             .prop_map(|(offset, length)| Step::Zero { offset, length: length as u64 }),
+        2 => (offset(), offset(), length(), any::<bool>()).prop_map(
+            |(from, to, length, frees_zeros)| {
+                let length = length as u64;
+                Step::Copy { from, to, length, frees_zeros }
+            },
+        ),
         1 => offset().prop_map(Step::Truncate),
         1 => Just(Step::CrashSite),
         1 => (0usize..2).prop_map(Step::CrashNode),
@@ -287,6 +300,38 @@ impl World {
         self.model[at(offset)..at(offset + length)].fill(0);
     }
 
+    /// What lies within the file, beyond the threshold, and not over itself; a client that has
+    /// committed loses nothing by it.
+    fn copy(&mut self, (from, to): (u64, u64), length: u64, frees_zeros: bool) {
+        self.commit();
+        let end = self.model.len() as u64;
+        let first = from.min(to);
+        let length = length
+            .min(end.saturating_sub(from.max(to)))
+            .min(from.abs_diff(to));
+        if first < SMALL_FILE_THRESHOLD_BYTES || length == 0 {
+            return;
+        }
+        let copy = SiteOperation::Copy {
+            file: FILE,
+            offset_bytes: to,
+            source: FILE,
+            source_offset_bytes: from,
+            length_bytes: length,
+            stability: Stability::Stable,
+            frees_zeros,
+        };
+        let routed = self.run(&[copy]).remove(0);
+        let outcome = &routed.reply.outcome;
+        assert!(
+            matches!(outcome, Ok(SiteAnswer::Written { .. })),
+            "{outcome:?}"
+        );
+        let at = |offset: u64| usize::try_from(offset).expect("small");
+        let source = at(from)..at(from + length);
+        self.model.copy_within(source, at(to));
+    }
+
     fn read(&mut self, offset: u64, length: u64) {
         let read = SiteOperation::Read {
             file: FILE,
@@ -344,6 +389,12 @@ impl World {
             Step::Read { offset, length } => self.read(offset, length),
             Step::Commit => self.commit(),
             Step::Zero { offset, length } => self.zero(offset, length),
+            Step::Copy {
+                from,
+                to,
+                length,
+                frees_zeros,
+            } => self.copy((from, to), length, frees_zeros),
             Step::Truncate(size) => {
                 self.commit(); // As clients do.
                 let changes = AttributeChanges {

@@ -183,6 +183,7 @@ impl Directory {
             | SiteOperation::Zero { .. }
             | SiteOperation::Mapped { .. }
             | SiteOperation::Exchange { .. }
+            | SiteOperation::Copy { .. }
             | SiteOperation::Write { .. }
             | SiteOperation::Commit { .. }
             | SiteOperation::Open { .. }

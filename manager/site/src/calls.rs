@@ -296,6 +296,7 @@ fn stamp_table_epoch(request: &mut NodeRequest, table: &RoutingTable) {
         | NodeRequest::Unpin { .. }
         | NodeRequest::Ahead { .. }
         | NodeRequest::Share { .. }
-        | NodeRequest::Exchange { .. } => {} // No site asks that.
+        | NodeRequest::Exchange { .. }
+        | NodeRequest::Copy { .. } => {} // No site asks that.
     }
 }

@@ -61,7 +61,7 @@ impl ReadOfPending {
             version,
             patience: Duration::from_millis(patience_ms.into()),
             falls_back: match from {
-                Port::Router => object.class == ObjectClass::Column,
+                Port::Router | Port::Copy(_) => object.class == ObjectClass::Column,
                 // What is made equal must not stay unequal for one bad block.
                 Port::Host => true,
                 Port::Site(_) | Port::Node(_) | Port::Depot => false,

@@ -17,7 +17,7 @@ pub struct NodeCounts {
 }
 
 /// What a node can be asked for, in the order of [`NodeCounts::requests`].
-pub const REQUESTS: [&str; 20] = [
+pub const REQUESTS: [&str; 21] = [
     "create",
     "read",
     "write",
@@ -38,6 +38,7 @@ pub const REQUESTS: [&str; 20] = [
     "mapped",
     "share",
     "exchange",
+    "copy",
 ];
 
 /// Place of a request in [`REQUESTS`].
@@ -63,5 +64,6 @@ pub(crate) const fn index(request: &NodeRequest) -> usize {
         NodeRequest::Mapped { .. } => 17,
         NodeRequest::Share { .. } => 18,
         NodeRequest::Exchange { .. } => 19,
+        NodeRequest::Copy { .. } => 20,
     }
 }

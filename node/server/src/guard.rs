@@ -50,6 +50,10 @@ impl Guard {
         request: &NodeRequest,
         shown: Option<&FileCapability>,
     ) -> Result<(), AccessError> {
+        // The node reads the source in its own name: the gateway has to have the right to.
+        if let NodeRequest::Copy { source, .. } = request {
+            self.check(now, holder, &source.read(), source.capability.as_ref())?;
+        }
         let shown = request.check_capability(holder, shown)?;
         let minter = shown.minter;
         let key = self.keys.get(&minter);

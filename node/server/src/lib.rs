@@ -1,6 +1,7 @@
 //! A storage node: the object store, and in front of it the rules by which
 //! replicas never differ to a reader (CONSISTENCY 1 and 3).
 
+mod copies;
 mod disks;
 mod exchange;
 mod fallback;

@@ -24,6 +24,7 @@ use crossdock_store::{
 };
 use crossdock_types::Time;
 
+use crate::copies::Copies;
 use crate::disks::{NodeDisks, Relief};
 use crate::exchange::{ExchangeKey, Exchanges, touched_by};
 use crate::fallback::ReadOfPending;
@@ -66,7 +67,7 @@ pub enum NodeInput {
         /// The call's id.
         id: CallId,
     },
-    /// Another member's answer to what this node sent as primary.
+    /// Another node's answer to what this node sent as primary, or has fetched.
     Reply {
         /// Who answers.
         from: NodeId,
@@ -95,6 +96,14 @@ pub enum NodeEffect {
     },
     /// A change in the given order for another member.
     Peer {
+        /// Which.
+        to: NodeId,
+        /// What.
+        call: Call<NodeRequest>,
+    },
+    /// A read of bytes that are to be copied, of a node that may be this one; it is from
+    /// [`Port::Copy`].
+    Fetch {
         /// Which.
         to: NodeId,
         /// What.
@@ -156,7 +165,7 @@ pub enum NodeEffect {
 const CALLS_MAX: usize = 16_384;
 
 /// Suggested pause for callers of a node that is full.
-const RETRY_AFTER_MS: u32 = 20;
+pub(crate) const RETRY_AFTER_MS: u32 = 20;
 
 /// A storage node.
 ///
@@ -181,6 +190,7 @@ pub struct Node {
     refused_total: u64,
     pub(crate) repairs: Repairs,
     pub(crate) exchanges: Exchanges,
+    pub(crate) copies: Copies,
     pub(crate) unsettled: Unsettled,
     pub(crate) effects: VecDeque<NodeEffect>,
 }
@@ -252,6 +262,7 @@ impl Node {
             by_caller: BTreeMap::new(),
             repairs: Repairs::default(),
             exchanges: Exchanges::default(),
+            copies: Copies::default(),
             unsettled: Unsettled::default(),
             effects: VecDeque::new(),
             requests: Default::default(),
@@ -286,6 +297,8 @@ impl Node {
             NodeInput::Cancel { from, id } => {
                 if let Some(&internal) = self.by_caller.get(&(from, id)) {
                     self.cancel(now, internal);
+                } else {
+                    self.cancel_copy(from, id);
                 }
             }
             NodeInput::Postpone { from, id, by } => {
@@ -366,7 +379,7 @@ impl Node {
         NodeCounts {
             requests: self.requests,
             refused_total: self.refused_total,
-            calls: self.pending.len(),
+            calls: self.pending.len() + self.copies.len(),
             disks: self.disks.figures(),
         }
     }
@@ -381,7 +394,7 @@ impl Node {
     #[must_use]
     pub fn quiet_for(&self, now: Time) -> Duration {
         let is_upkeep = |pending: &Pending| pending.from == Port::Host;
-        match self.pending.values().all(is_upkeep) {
+        match self.pending.values().all(is_upkeep) && self.copies.len() == 0 {
             true => now.since(self.last_call),
             false => Duration::ZERO,
         }
@@ -403,7 +416,8 @@ impl Node {
             deadline,
             request,
         };
-        if self.pending.len() + self.exchanges.queued() >= CALLS_MAX {
+        let begun = self.pending.len() + self.exchanges.queued() + self.copies.len();
+        if begun >= CALLS_MAX {
             self.refused_total += 1;
             let retry_after_ms = RETRY_AFTER_MS;
             return self.refuse(from, id, NodeError::Busy { retry_after_ms });
@@ -414,6 +428,18 @@ impl Node {
             }
             return;
         }
+        if let NodeRequest::Copy { .. } = call.request {
+            let id = call.id;
+            if let Err(error) = self.begin_copy(from, call) {
+                self.refuse(from, id, error);
+            }
+            return;
+        }
+        self.take_change(now, from, call);
+    }
+
+    /// A call that may have to wait for exchanges of the same bytes.
+    pub(crate) fn take_change(&mut self, now: Time, from: Port, call: Call<NodeRequest>) {
         match touched_by(&call.request) {
             Some((object, range))
                 if is_to_be_ordered(&call.request) && self.waits_for_exchange(&object, &range) =>
@@ -581,7 +607,7 @@ impl Node {
             }
             NodeRequest::Read {
                 object, version, ..
-            } if from == Port::Router && is_any_members(object, *version) => {
+            } if from.is_client() && is_any_members(object, *version) => {
                 self.ordering.check_member(object).map(|()| None)
             }
             // What a depot has given capabilities of is of one version: whichever member has
@@ -611,6 +637,9 @@ impl Node {
     }
 
     fn handle_member_reply(&mut self, now: Time, from: NodeId, reply: NodeReply) {
+        if self.copies.awaits(reply.id) {
+            return self.take_fetched(now, reply);
+        }
         if self.repairs.awaits(reply.id) {
             self.repair_answered(now, reply.outcome);
             return;
@@ -784,7 +813,8 @@ impl Node {
             let change = pending.change.map(|(changed, _)| changed);
             ordered.or(change) == Some(set)
         });
-        is_pending || self.exchanges.objects().any(is_of_set)
+        let is_queued = self.exchanges.objects().any(is_of_set);
+        is_pending || is_queued || self.copies.are_of(set)
     }
 
     /// Changes of objects of `set` that have not been made yet have this version or a
@@ -805,7 +835,9 @@ impl Node {
     pub fn callers(&self) -> impl Iterator<Item = (Port, CallId)> {
         let pending = self.pending.values();
         let pending = pending.filter_map(|pending| Some((pending.from, pending.id?)));
-        pending.chain(self.exchanges.callers())
+        pending
+            .chain(self.exchanges.callers())
+            .chain(self.copies.callers())
     }
 
     /// The node's id.

@@ -160,6 +160,12 @@ impl Ordering {
         }
     }
 
+    /// The primary of an object's set.
+    pub(crate) fn first_of(&self, object: &ObjectId) -> Option<NodeId> {
+        let set = self.table.members_of(object)?;
+        set.members.first().copied()
+    }
+
     /// The other members of an object's set.
     pub(crate) fn others_of(&self, object: &ObjectId) -> Vec<NodeId> {
         self.others(self.table.set_of(object))

@@ -80,7 +80,7 @@ pub(crate) fn shown_by(from: Port, request: &NodeRequest) -> Option<Place> {
         NodeRequest::Stat { object } | NodeRequest::Mapped { object, .. } => (object, 0..u64::MAX),
         _ => return None,
     };
-    (from == Port::Router && object.class == ObjectClass::Column).then_some((object, range))
+    (from.is_client() && object.class == ObjectClass::Column).then_some((object, range))
 }
 
 impl Node {

@@ -7,7 +7,7 @@ use crossdock_names::{
     SiteId, Version,
 };
 use crossdock_peer::{
-    AccessError, NodeRequest, Order, PinId, ReadVersion, Stability, WriteContext,
+    AccessError, CopySource, NodeRequest, Order, PinId, ReadVersion, Stability, WriteContext,
 };
 use crossdock_server::{CAPABILITY_SECONDS, CLOCK_MARGIN_SECONDS, Guard};
 use crossdock_types::{Payload, WallTime};
@@ -210,6 +210,63 @@ fn gateways_reach_nothing_but_what_is_in_files() {
         let refused = check(&request, Some(all));
         assert_eq!(refused, Err(AccessError::NotForGateways), "{request:?}");
     }
+}
+
+/// Goal: who has bytes copied needs the right to write there, and to read what is copied: the node
+/// that reads it does so in its own name.
+#[test]
+fn copies_need_a_right_to_both() {
+    const OTHER: FileId = FileId(10);
+    let right = |file, rights, holder| {
+        let made = FileCapability {
+            scope: Scope::Columns {
+                placement: file,
+                generation: 1,
+            },
+            holder,
+            ..capability(rights)
+        };
+        Some(made.mint(&KEY))
+    };
+    let copied = |object, source| {
+        let request = NodeRequest::Copy {
+            object: column(),
+            offset_bytes: 0,
+            source: Box::new(CopySource {
+                object,
+                offset_bytes: 0,
+                length_bytes: 4096,
+                version: ReadVersion::Current,
+                capability: source,
+            }),
+            stability: Stability::Stable,
+            frees_zeros: true,
+            context: WriteContext::default(),
+        };
+        check(&request, right(FILE, Rights::WRITE, GATEWAY))
+    };
+    let source = ObjectId::column(OTHER, 1, 0, 0);
+    assert_eq!(copied(source, right(OTHER, Rights::READ, GATEWAY)), Ok(()));
+    let mut forged = right(OTHER, Rights::READ, GATEWAY);
+    if let Some(forged) = &mut forged {
+        forged.mac[0] ^= 1;
+    }
+    let holder = HostId(3);
+    for (shown, error) in [
+        (None, AccessError::Missing),
+        (forged, AccessError::Forged),
+        (right(OTHER, Rights::WRITE, GATEWAY), AccessError::Rights),
+        (right(FILE, Rights::READ, GATEWAY), AccessError::OtherFile),
+        (
+            right(OTHER, Rights::READ, holder),
+            AccessError::OtherHolder { holder },
+        ),
+    ] {
+        assert_eq!(copied(source, shown), Err(error));
+    }
+    let log = ObjectId::of_site(ObjectClass::SiteLog, SiteId(9), 0);
+    let refused = copied(log, right(OTHER, Rights::READ, GATEWAY));
+    assert_eq!(refused, Err(AccessError::NotForGateways));
 }
 
 /// Goal: of an object with small files a gateway may read the range that it was told of, up to the

@@ -172,6 +172,9 @@ impl Store {
             NodeRequest::Exchange { .. } => Err(Hold::Refuse(NodeError::Invalid(
                 "bytes are exchanged by the primary of a set".into(),
             ))),
+            NodeRequest::Copy { .. } => Err(Hold::Refuse(NodeError::Invalid(
+                "bytes are copied by the primary of a set".into(),
+            ))),
             NodeRequest::Unpin { pin } => {
                 self.unpin(*pin);
                 self.reply(id, NodeAnswer::Unpinned);

@@ -391,5 +391,6 @@ const fn is_change(request: &NodeRequest) -> bool {
             | NodeRequest::Ahead { .. }
             | NodeRequest::Share { .. }
             | NodeRequest::Exchange { .. }
+            | NodeRequest::Copy { .. }
     )
 }

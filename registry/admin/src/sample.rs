@@ -55,6 +55,7 @@ pub(crate) fn snapshot() -> Snapshot {
         iscsi: IscsiFigures {
             commands: BTreeMap::from([("read".to_owned(), 4)]),
             responses: BTreeMap::from([("good".to_owned(), 4)]),
+            copied_bytes: BTreeMap::from([("nodes".to_owned(), 6)]),
             ..IscsiFigures::default()
         },
         node_http: NodeHttpFigures {

@@ -226,6 +226,8 @@ pub struct IscsiFigures {
     pub sent_bytes: u64,
     /// Bytes that came with commands.
     pub received_bytes: u64,
+    /// Bytes that copies have written, by which way they went: `nodes`, `gateway`.
+    pub copied_bytes: BTreeMap<String, u64>,
     /// Commands that were aborted.
     pub aborted_total: u64,
     /// Reads of aborted commands that were withdrawn.

@@ -13,10 +13,10 @@ use crossdock_names::{
     ObjectClass, ObjectId, Proof, ProofKey, Rights, Scope, SiteId, Version,
 };
 use crossdock_peer::{
-    AccessError, Call, CallId, Caller, ChangedRange, ChangesPage, DuplicateKey, Flow, LeaseId,
-    MappedRanges, NodeAnswer, NodeError, NodeReply, NodeRequest, ObjectStat, Order, PinId, Port,
-    ReadVersion, Recall, SiteReply, SiteRequest, Stability, Transfer, Transport, TunnelSecret,
-    WriteContext, WriterId,
+    AccessError, Call, CallId, Caller, ChangedRange, ChangesPage, CopySource, DuplicateKey, Flow,
+    LeaseId, MappedRanges, NodeAnswer, NodeError, NodeReply, NodeRequest, ObjectStat, Order, PinId,
+    Port, ReadVersion, Recall, SiteReply, SiteRequest, SourceError, Stability, Transfer, Transport,
+    TunnelSecret, WriteContext, WriterId,
 };
 use crossdock_types::{Payload, Time, WallTime};
 
@@ -224,10 +224,11 @@ fn call<R>(dice: &mut Dice, request: R) -> Call<R> {
 }
 
 fn port(dice: &mut Dice) -> Port {
-    match dice.below(4) {
+    match dice.below(5) {
         0 => Port::Router,
         1 => Port::Site(SiteId(7)),
         2 => Port::Node(NodeId(dice.u64())),
+        3 => Port::Copy(NodeId(dice.u64())),
         _ => Port::Host,
     }
 }
@@ -409,6 +410,20 @@ pub fn node_requests(dice: &mut Dice) -> Vec<NodeRequest> {
             number: dice.u64(),
             is_again: dice.flag(),
         },
+        NodeRequest::Copy {
+            object: object(dice),
+            offset_bytes: dice.u64(),
+            source: Box::new(CopySource {
+                object: object(dice),
+                offset_bytes: dice.u64(),
+                length_bytes: dice.u64(),
+                version: ReadVersion::MappedUnder(dice.u64()),
+                capability: dice.maybe(capability),
+            }),
+            stability: stability(dice),
+            frees_zeros: dice.flag(),
+            context: context(dice),
+        },
     ]);
     all
 }
@@ -522,6 +537,15 @@ pub fn node_errors(dice: &mut Dice) -> Vec<NodeError> {
         NodeError::Invalid("an empty range".into()),
         NodeError::Refused(AccessError::Missing),
         NodeError::Unclear,
+        NodeError::Source(SourceError::NoObject),
+        NodeError::Source(SourceError::StaleGeneration {
+            current: dice.u64(),
+        }),
+        NodeError::Source(SourceError::Media {
+            node,
+            what: "block 8: wrong checksum".to_owned(),
+        }),
+        NodeError::Source(SourceError::Other("fenced".to_owned())),
     ]
 }
 

@@ -2,8 +2,9 @@
 
 use crossdock_scsi::{
     COPY_SEGMENTS_MAX, COPY_TARGETS_MAX, CdbError, LogicalUnit, ModeForm, ModePages,
-    ModeParameters, OPCODES, PageControl, Sense, copy_list, parse_cdb, parse_reserve_out, unit_naa,
-    unmap_list,
+    ModeParameters, OPCODES, PageControl, Represented, Sense, TOKEN_BYTES, TOKEN_RANGES_MAX,
+    copy_list, parse_cdb, parse_reserve_out, populate_token, read_token, unit_naa, unmap_list,
+    write_using_token,
 };
 
 /// Reads a command.
@@ -46,8 +47,8 @@ const PAGES: ModePages = ModePages {
     is_software_protected: false,
 };
 
-/// Reads the lists of MODE SELECT, UNMAP, PERSISTENT RESERVE OUT and EXTENDED COPY, and a unit's
-/// number.
+/// Reads the lists of MODE SELECT, UNMAP, PERSISTENT RESERVE OUT, EXTENDED COPY and of tokens, and a
+/// unit's number.
 ///
 /// # Panics
 /// If pages that were selected are not told as they were selected, or a list has more in it
@@ -75,6 +76,15 @@ pub fn scsi_lists(input: &[u8]) {
         assert!(list.targets.len() <= usize::from(COPY_TARGETS_MAX));
         assert!(list.segments.len() <= usize::from(COPY_SEGMENTS_MAX));
         assert!(16 + list.targets.len() * 32 + list.segments.len() * 28 <= input.len());
+    }
+    if let Ok(list) = populate_token(input) {
+        assert!(16 + 16 * list.ranges.len() <= input.len());
+    }
+    if let Ok(list) = write_using_token(input) {
+        assert!(24 + TOKEN_BYTES + 16 * list.ranges.len() <= input.len());
+        if let Ok(Represented::Blocks(token)) = read_token(&list.token, |_| true) {
+            assert!(token.ranges.len() <= usize::from(TOKEN_RANGES_MAX));
+        }
     }
     if let Some(&bytes) = input.first_chunk() {
         let unit = LogicalUnit::decode(bytes);
@@ -118,6 +128,18 @@ pub(crate) fn scsi_lists_seeds() -> Vec<Vec<u8>> {
     copy.extend([2, 0, 0x02, 0, 0, 24, 0, 0, 0, 0, 0, 0, 0, 8]);
     copy.extend([0; 16]);
     seeds.push(copy);
+    let mut range = vec![0; 16];
+    (range[7], range[11]) = (9, 3);
+    let populate = [
+        &[0, 30, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 16][..],
+        &range,
+    ]
+    .concat();
+    seeds.push(populate);
+    let mut write = vec![0; 536];
+    (write[0], write[1], write[535]) = (2, 0x26, 16);
+    write[16..24].copy_from_slice(&[0, 1, 0, 0, 0, 0, 1, 0xf8]);
+    seeds.push([write, range].concat());
     seeds.push(vec![1; 24]);
     seeds.push(vec![0x41, 2, 0, 0, 0, 0, 0, 0]);
     seeds

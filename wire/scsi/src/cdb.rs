@@ -211,6 +211,27 @@ pub enum Command {
         /// Bytes that are sent.
         length: u32,
     },
+    /// POPULATE TOKEN.
+    PopulateToken {
+        /// By which its initiator asks for the token.
+        list_id: u32,
+        /// Bytes that are sent.
+        length: u32,
+    },
+    /// WRITE USING TOKEN.
+    WriteUsingToken {
+        /// By which its initiator asks how far it is.
+        list_id: u32,
+        /// Bytes that are sent.
+        length: u32,
+    },
+    /// RECEIVE ROD TOKEN INFORMATION.
+    TokenInformation {
+        /// Of which command.
+        list_id: u32,
+        /// Bytes that may be returned.
+        allocation: u32,
+    },
     /// RECEIVE COPY RESULTS.
     CopyResults {
         /// What is asked for.
@@ -456,7 +477,19 @@ fn sixteen(cdb: &[u8; 16]) -> Result<Command, CdbError> {
     };
     let access = access(cdb[1]);
     Ok(match (cdb[0], cdb[1] & 0x1f) {
+        (0x83, 0x10) => Command::PopulateToken {
+            list_id: u32_at(cdb, 6),
+            length,
+        },
+        (0x83, 0x11) => Command::WriteUsingToken {
+            list_id: u32_at(cdb, 6),
+            length,
+        },
         (0x83, _) => Command::ExtendedCopy { length },
+        (0x84, 0x07) => Command::TokenInformation {
+            list_id: u32_at(cdb, 2),
+            allocation: length,
+        },
         (0x84, action) => Command::CopyResults {
             results: CopyResults::from_action(action).ok_or(field(1, 4))?,
             list_id: cdb[2],
@@ -610,15 +643,29 @@ mod tests {
         );
     }
 
-    /// Goal: a copy and what is asked of it are told apart by their actions; token copies are
-    /// refused.
+    /// Goal: copies, by tokens or not, and what is asked of them are told apart by their actions.
     #[test]
     fn copies_are_told_apart() {
         let mut cdb = [0; 16];
         (cdb[0], cdb[12], cdb[13]) = (0x83, 1, 2);
         assert_eq!(parse(&cdb), Ok(Command::ExtendedCopy { length: 258 }));
-        cdb[1] = 0x10; // POPULATE TOKEN.
+        let list_id = 7 << 8;
+        (cdb[1], cdb[8]) = (0x10, 7);
+        let length = 258;
+        let populate = Command::PopulateToken { list_id, length };
+        assert_eq!(parse(&cdb), Ok(populate));
+        cdb[1] = 0x11;
+        let write = Command::WriteUsingToken { list_id, length };
+        assert_eq!(parse(&cdb), Ok(write));
+        cdb[1] = 0x12;
         assert_eq!(parse(&cdb), Err(field(1, 4)));
+        (cdb[0], cdb[1], cdb[4], cdb[8]) = (0x84, 7, 7, 0);
+        let told = Command::TokenInformation {
+            list_id,
+            allocation: 258,
+        };
+        assert_eq!(parse(&cdb), Ok(told));
+        cdb[4] = 0;
         (cdb[0], cdb[1], cdb[2]) = (0x84, 3, 9);
         let asked = Command::CopyResults {
             results: CopyResults::OperatingParameters,

@@ -5,7 +5,9 @@
 //! one kind of segment, from blocks to blocks (02h).
 
 use crate::bytes::{long, short, tiny, u16_at, u32_at, u64_at};
+use crate::inquiry::unit_naa;
 use crate::sense::{AdditionalSense, FieldPointer, Sense, Status};
+use crate::token::token_descriptors;
 
 /// Places that a list may name.
 pub const COPY_TARGETS_MAX: u16 = 16;
@@ -79,7 +81,25 @@ pub struct CopyTarget {
     pub block_bytes: u32,
 }
 
+impl CopySegment {
+    /// In place of a source's index: there is none, zeros are written. No list has so many places.
+    pub const ZEROS: u16 = 0xfffe;
+}
+
 impl CopyTarget {
+    /// A unit with such blocks, by its name in NAA format.
+    #[must_use]
+    pub fn of_unit(id: u64, block_bytes: u32) -> Self {
+        let mut designator = [0; 20];
+        designator[..8].copy_from_slice(&unit_naa(id).to_be_bytes());
+        Self {
+            designator_kind: [0x01, 0x03],
+            designator,
+            designator_bytes: 8,
+            block_bytes,
+        }
+    }
+
     /// The unit's name in NAA format, if that is what it is known by.
     #[must_use]
     pub fn naa(&self) -> Option<u64> {
@@ -99,8 +119,8 @@ pub struct CopySegment {
     pub source: u16,
     /// Which gets them.
     pub destination: u16,
-    /// How many.
-    pub blocks: u16,
+    /// How many; of a list no more than 16 bits tell.
+    pub blocks: u32,
     /// DC: of the destination's blocks; else of the source's.
     pub counts_destination: bool,
     /// The first one at the source …
@@ -206,7 +226,7 @@ fn segment(list: &[u8], place: usize) -> Result<CopySegment, Sense> {
         counts_destination: bytes[1] & 0x02 != 0,
         source: u16_at(bytes, 4),
         destination: u16_at(bytes, 6),
-        blocks: u16_at(bytes, 10),
+        blocks: u16_at(bytes, 10).into(),
         source_lba: u64_at(bytes, 12),
         destination_lba: u64_at(bytes, 20),
     })
@@ -299,9 +319,9 @@ pub fn copy_parameters() -> Vec<u8> {
     data
 }
 
-/// The body of page 8Fh: commands, bounds of lists, descriptors, how
-/// much at a time.
-pub(crate) fn third_party_copy() -> Vec<u8> {
+/// The body of page 8Fh of a unit with such blocks: tokens, commands, bounds of lists, descriptors,
+/// how much at a time.
+pub(crate) fn third_party_copy(block_bytes: u32) -> Vec<u8> {
     let mut body = Vec::new();
     let mut add = |code: u16, mut part: Vec<u8>| {
         part.resize(part.len().next_multiple_of(4), 0);
@@ -314,8 +334,11 @@ pub(crate) fn third_party_copy() -> Vec<u8> {
         CopyResults::OperatingParameters,
         CopyResults::FailedSegmentDetails,
     ];
-    let mut commands = vec![0x83, 1, 0x00, 0x84, tiny(results.len())];
+    let [limits, features, kinds] = token_descriptors(block_bytes);
+    add(limits.0, limits.1);
+    let mut commands = vec![0x83, 3, 0x00, 0x10, 0x11, 0x84, tiny(results.len() + 1)];
     commands.extend(results.map(|action| action as u8));
+    commands.push(0x07);
     add(0x0001, [vec![tiny(commands.len())], commands].concat());
     let mut bounds = vec![0; 4];
     bounds.extend(COPY_TARGETS_MAX.to_be_bytes());
@@ -326,6 +349,8 @@ pub(crate) fn third_party_copy() -> Vec<u8> {
     add(0x0008, vec![2, BLOCKS_TO_BLOCKS, BY_DESIGNATOR]);
     let [high, low] = COPY_MANAGER_UNIT.to_be_bytes();
     add(0x000c, vec![0, 2, high, low]);
+    add(features.0, features.1);
+    add(kinds.0, kinds.1);
     let copies = u32::from(COPIES_MAX).to_be_bytes();
     let mut general = [copies, copies, SEGMENT_LENGTH_MAX.to_be_bytes()].concat();
     general.push(9);
@@ -451,7 +476,7 @@ mod tests {
     /// Goal: page 8Fh is made of descriptors of whole words, one behind the other.
     #[test]
     fn the_page_is_well_formed() {
-        let body = third_party_copy();
+        let body = third_party_copy(512);
         let (mut place, mut codes) = (0, Vec::new());
         while place < body.len() {
             let length = usize::from(u16_at(&body, place + 2));
@@ -460,8 +485,19 @@ mod tests {
             place += 4 + length;
         }
         assert_eq!(place, body.len());
-        let expected = [(1, 12), (4, 28), (8, 4), (0x0c, 4), (0x8001, 32)];
+        let expected = [
+            (0, 32),
+            (1, 12),
+            (4, 28),
+            (8, 4),
+            (0x0c, 4),
+            (0x0106, 92),
+            (0x0108, 132),
+            (0x8001, 32),
+        ];
         assert_eq!(codes, expected);
-        assert_eq!(body[4..13], [8, 0x83, 1, 0, 0x84, 3, 0, 3, 4]);
+        let commands = [11, 0x83, 3, 0, 0x10, 0x11, 0x84, 4, 0, 3, 4, 7];
+        assert_eq!(body[40..52], commands);
+        assert_eq!(u64_at(&body, 20), (256 << 20) / 512);
     }
 }

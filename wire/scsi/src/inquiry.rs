@@ -140,10 +140,11 @@ pub fn device_identification(identity: &Identity<'_>, portal: Portal) -> Vec<u8>
     page(VpdPage::Identification, body)
 }
 
-/// Page 8Fh: which copies the unit carries out.
+/// Page 8Fh: which copies the unit, with such blocks, carries out.
 #[must_use]
-pub fn third_party_copy() -> Vec<u8> {
-    page(VpdPage::ThirdPartyCopy, crate::copy::third_party_copy())
+pub fn third_party_copy(block_bytes: u32) -> Vec<u8> {
+    let body = crate::copy::third_party_copy(block_bytes);
+    page(VpdPage::ThirdPartyCopy, body)
 }
 
 /// Bounds of what a command may ask for; 0: none is told.
@@ -275,7 +276,7 @@ mod tests {
             supported_pages(),
             unit_serial_number(&IDENTITY),
             device_identification(&IDENTITY, portal),
-            third_party_copy(),
+            third_party_copy(512),
             block_limits(&limits),
             block_characteristics(),
             logical_block_provisioning(true),

@@ -14,6 +14,7 @@ mod mode;
 mod opcodes;
 mod reservation;
 mod sense;
+mod token;
 
 pub use block::{
     CapacityData, LbaStatus, Provisioning, UnmapDescriptor, capacity_10, capacity_16, lba_status,
@@ -40,3 +41,8 @@ pub use reservation::{
     parse_reserve_out, read_keys, read_reservation, report_capabilities,
 };
 pub use sense::{AdditionalSense, FieldPointer, Forwarded, Sense, SenseKey, Status};
+pub use token::{
+    PopulateToken, Represented, RodToken, TOKEN_BYTES, TOKEN_COPY_BYTES_MAX, TOKEN_LIST_BYTES_MAX,
+    TOKEN_MAC_AT, TOKEN_RANGES_MAX, TOKEN_SECONDS, TokenBytes, TokenProgress, WriteUsingToken,
+    populate_token, read_token, token_information, write_using_token,
+};

@@ -83,9 +83,16 @@ pub const OPCODES: &[Opcode] = &[
     action(0x5f, 5, &[0x5f, 0x1f, FF, 0, 0, FF, FF, FF, FF, 0]),
     action(0x5f, 6, &[0x5f, 0x1f, FF, 0, 0, FF, FF, FF, FF, 0]),
     action(0x83, 0x00, &copy_usage(0x83, 0)),
+    action(0x83, 0x10, &token_usage()),
+    action(0x83, 0x11, &token_usage()),
     action(0x84, 0x00, &copy_usage(0x84, FF)),
     action(0x84, 0x03, &copy_usage(0x84, FF)),
     action(0x84, 0x04, &copy_usage(0x84, FF)),
+    action(
+        0x84,
+        0x07,
+        &[0x84, 0x1f, FF, FF, FF, FF, 0, 0, 0, 0, FF, FF, FF, FF, 0, 0],
+    ),
     opcode(0x88, &long_usage(0x88, CACHE)),
     opcode(
         0x89,
@@ -154,6 +161,13 @@ const fn long_usage(code: u8, flags: u8) -> [u8; 16] {
 const fn copy_usage(code: u8, list_id: u8) -> [u8; 16] {
     [
         code, 0x1f, list_id, 0, 0, 0, 0, 0, 0, 0, FF, FF, FF, FF, 0, 0,
+    ]
+}
+
+/// Of POPULATE TOKEN and WRITE USING TOKEN.
+const fn token_usage() -> [u8; 16] {
+    [
+        0x83, 0x1f, 0, 0, 0, 0, FF, FF, FF, FF, FF, FF, FF, FF, GROUP, 0,
     ]
 }
 

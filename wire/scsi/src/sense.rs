@@ -79,6 +79,16 @@ impl AdditionalSense {
     pub const INVALID_OPCODE: Self = Self(0x20, 0x00);
     /// LOGICAL BLOCK ADDRESS OUT OF RANGE.
     pub const OUT_OF_RANGE: Self = Self(0x21, 0x00);
+    /// INVALID TOKEN OPERATION, UNSUPPORTED TOKEN TYPE.
+    pub const TOKEN_TYPE: Self = Self(0x23, 0x01);
+    /// INVALID TOKEN OPERATION, TOKEN CORRUPT.
+    pub const TOKEN_CORRUPT: Self = Self(0x23, 0x05);
+    /// INVALID TOKEN OPERATION, TOKEN REVOKED.
+    pub const TOKEN_REVOKED: Self = Self(0x23, 0x06);
+    /// INVALID TOKEN OPERATION, TOKEN EXPIRED.
+    pub const TOKEN_EXPIRED: Self = Self(0x23, 0x07);
+    /// INVALID TOKEN OPERATION, INVALID TOKEN LENGTH.
+    pub const TOKEN_LENGTH: Self = Self(0x23, 0x0a);
     /// INVALID FIELD IN CDB.
     pub const INVALID_FIELD: Self = Self(0x24, 0x00);
     /// LOGICAL UNIT NOT SUPPORTED.

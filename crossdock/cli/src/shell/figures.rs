@@ -318,6 +318,7 @@ fn iscsi_figures(door: &crossdock_iscsi::IscsiFigures) -> IscsiFigures {
         responses: named(&statuses, &door.responses_total),
         sent_bytes: door.sent_bytes,
         received_bytes: door.received_bytes,
+        copied_bytes: named(&["nodes", "gateway"], &door.copied_bytes),
         aborted_total: door.aborted_total,
         withdrawn_total: door.withdrawn_total,
         refused_logins_total: door.refused_logins_total,

@@ -2,7 +2,7 @@
 
 use crossdock_iscsi::IscsiConfig;
 use crossdock_iscsi_pdu::{Response, TaskFunction};
-use crossdock_names::{FileId, FileRef};
+use crossdock_names::{FileId, FileRef, SMALL_FILE_THRESHOLD_BYTES};
 use crossdock_peer::{
     InitiatorRule, LunAccess, Nexus, Registrant, Reservation, SiteOperation, Stability,
 };
@@ -11,12 +11,12 @@ use crossdock_scsi::unit_naa;
 use crate::rig::{BLOCK, Done, Initiator, Rig, lun, ten};
 
 /// Number and file of the second LUN.
-const OTHER: u64 = 2;
-const OTHER_FILE: u64 = 8;
+pub(crate) const OTHER: u64 = 2;
+pub(crate) const OTHER_FILE: u64 = 8;
 const BYTES: usize = 16 << 20;
 
 /// Two LUNs of 16 MiB, the first one with a pattern.
-fn two_units() -> Rig {
+pub(crate) fn two_units() -> Rig {
     let mut rig = Rig::with(IscsiConfig::default());
     let mut other = lun(OTHER, "other");
     other.file = FileRef {
@@ -103,11 +103,11 @@ fn blocks_go_from_unit_to_unit() {
         ((0, 5), (1, 5), 0),
     ];
     let tag = begin(&mut initiator, &mut rig, &list(1, &segments));
-    assert_eq!(rig.asked.len(), 4, "no more than a stretch at a time");
-    while rig.stabilities().is_empty() {
+    while !rig.is_copying() {
+        assert_eq!(rig.asked.len(), 1, "one after the other");
         rig.answer_one();
     }
-    assert_eq!(rig.stabilities(), [Stability::Unstable; 4]);
+    assert_eq!(rig.stabilities(), [Stability::Unstable; 3]);
     rig.answer_all();
     assert!(Done::of(tag, rig.receive(initiator.id)).is_good());
     let other = &rig.others[&OTHER_FILE];
@@ -125,6 +125,58 @@ fn blocks_go_from_unit_to_unit() {
     assert!(nothing.is_good());
 }
 
+/// Goal: nodes give each other all bytes but those that sites have; what has no space at the source
+/// gets none at a thin destination, and nobody copies it; where the destination is not thin all is
+/// copied.
+#[test]
+fn bytes_go_from_node_to_node() {
+    let head = SMALL_FILE_THRESHOLD_BYTES;
+    for is_thin in [true, false] {
+        let mut rig = two_units();
+        rig.luns.get_mut(&OTHER).expect("a LUN").is_thin = is_thin;
+        rig.tell_luns();
+        let mib = 1 << 20;
+        rig.content[mib..3 * mib].fill(0);
+        let hole = 1 << 20..2 << 20;
+        rig.holes.push(hole.clone());
+        let mut initiator = Initiator::ready(&mut rig, 1);
+        let blocks = u16::try_from(8 * mib / BLOCK).expect("few");
+        assert!(
+            copy(
+                &mut initiator,
+                &mut rig,
+                &list(1, &[((0, 0), (1, 0), blocks)])
+            )
+            .is_good()
+        );
+        assert!(rig.others[&OTHER_FILE][..8 * mib] == rig.content[..8 * mib]);
+        assert_eq!(rig.others[&OTHER_FILE][8 * mib], 9);
+        let holes = match is_thin {
+            true => vec![hole],
+            false => Vec::new(),
+        };
+        assert_eq!(rig.other_holes, holes);
+        let copied = (8 << 20) - head - if is_thin { 1 << 20 } else { 0 };
+        assert_eq!(rig.door.figures().copied_bytes, [copied, head]);
+        assert_eq!(rig.door.figures().held_bytes, 0);
+    }
+}
+
+/// Goal: what nodes cannot read is the source's medium error, and not the destination's.
+#[test]
+fn bad_blocks_of_the_source_are_told() {
+    let mut rig = two_units();
+    rig.bad = Some(5 << 20..(5 << 20) + 1);
+    let mut initiator = Initiator::ready(&mut rig, 1);
+    let failed = copy(
+        &mut initiator,
+        &mut rig,
+        &list(1, &[((0, 1000), (1, 1000), 16_384)]),
+    );
+    assert_eq!(failed.sense(), Some((0xa, 0, 0)));
+    assert_eq!(failed.forwarded(), Some((true, 2, 3, 0x11)));
+}
+
 /// Goal: zeros need no space where the destination is thin; where it is not they are written.
 #[test]
 fn zeros_become_holes() {
@@ -136,7 +188,7 @@ fn zeros_become_holes() {
         let mut initiator = Initiator::ready(&mut rig, 1);
         let segments = [((0, 0), (1, 16), 8), ((0, 4), (1, 64), 8)];
         assert!(copy(&mut initiator, &mut rig, &list(1, &segments)).is_good());
-        assert_eq!(rig.holes.len(), holes);
+        assert_eq!(rig.other_holes.len(), holes);
         let other = &rig.others[&OTHER_FILE];
         assert_eq!(other[16 * BLOCK..24 * BLOCK], [0; 8 * BLOCK]);
         assert_eq!(other[68 * BLOCK], rig.content[8 * BLOCK]);
@@ -276,6 +328,8 @@ fn wrong_places_are_told() {
     let good = list(1, &[((0, 0), (1, 0), 8)]);
     let mut sense = |bytes: &[u8]| copy(&mut initiator, &mut rig, bytes).sense();
     assert_eq!(sense(&list(1, &[((0, 0), (2, 0), 8)])), Some((0xa, 8, 4)));
+    let nowhere = list(1, &[((0xfffe, 0), (1, 0), 8)]);
+    assert_eq!(sense(&nowhere), Some((0xa, 8, 4)));
     let mut nobody = good.clone();
     nobody[16 + 32 + 8] ^= 1;
     assert_eq!(sense(&nobody), Some((0xa, 0x0d, 2)));
@@ -364,9 +418,9 @@ fn preempted_copies_write_no_more() {
     let tag = begin(
         &mut initiator,
         &mut rig,
-        &list(1, &[((0, 0), (1, 0), 20_000)]),
+        &list(1, &[((0, 0), (1, 0), 10_000), ((0, 0), (1, 20_000), 8)]),
     );
-    while rig.stabilities().is_empty() {
+    while !rig.is_copying() {
         rig.answer_one();
     }
     let mut keys = vec![0; 24];
@@ -378,13 +432,9 @@ fn preempted_copies_write_no_more() {
     assert!(Done::of(preempting, rig.receive(other.id)).is_good());
     let done = Done::of(tag, rig.receive(initiator.id));
     assert_eq!(done.forwarded(), Some((false, 0x18, 0, 0)));
-    let is_copied = |at: usize| rig.others[&OTHER_FILE][at] == rig.content[at];
-    assert!(
-        is_copied((4 << 20) - 1)
-            && rig.others[&OTHER_FILE][(4 << 20)..]
-                .iter()
-                .all(|it| *it == 9)
-    );
+    let (copied, left) = rig.others[&OTHER_FILE].split_at(10_000 * BLOCK);
+    assert!(*copied == rig.content[..copied.len()]);
+    assert!(left.iter().all(|byte| *byte == 9));
 }
 
 /// Goal: an aborted copy reads no more, and behind the answer writes no more, at its own unit
@@ -409,7 +459,7 @@ fn aborted_copies_are_over_when_it_is_told() {
     let tag = begin(&mut initiator, &mut rig, &bytes);
     initiator.manage(&mut rig, TaskFunction::AbortTask, tag);
     assert!(rig.asked.is_empty() && managed(&mut rig, &initiator));
-    assert_eq!(rig.withdrawn.len(), 4);
+    assert_eq!(rig.withdrawn.len(), 1);
     let tag = begin(&mut initiator, &mut rig, &bytes);
     while is_write(&rig) == Some(false) {
         rig.answer_one();
@@ -421,6 +471,15 @@ fn aborted_copies_are_over_when_it_is_told() {
     let status = results(&mut initiator, &mut rig, 0, 1);
     assert_eq!(status.data[4], 2);
     assert_eq!(rig.door.figures().held_bytes, 0);
+    let tag = begin(&mut initiator, &mut rig, &bytes);
+    while !rig.is_copying() {
+        rig.answer_one();
+    }
+    initiator.manage(&mut rig, TaskFunction::AbortTask, tag);
+    assert!(!managed(&mut rig, &initiator), "nodes are writing");
+    assert_eq!(rig.withdrawn.len(), 1);
+    rig.answer_all();
+    assert!(managed(&mut rig, &initiator));
     let tag = begin(&mut initiator, &mut rig, &bytes);
     rig.luns.remove(&OTHER);
     rig.tell_luns();

@@ -7,3 +7,4 @@ mod hostile;
 mod login;
 mod rig;
 mod sessions;
+mod tokens;

@@ -13,7 +13,8 @@ use crossdock_iscsi_pdu::{
     DataOut, Digests, Head, LoginFlags, LoginRequest, NO_TAG, PduReader, Response, ScsiCommand,
     Stage, TaskFunction, TaskRequest, encode, encode_text, opcode, parse_text,
 };
-use crossdock_names::{FileId, FileRef, Incarnation};
+use crossdock_limits::COPY_BYTES_MAX;
+use crossdock_names::{FileId, FileRef, Incarnation, SMALL_FILE_THRESHOLD_BYTES};
 use crossdock_peer::{
     Call, CallId, Lun, LunAccess, MappedRanges, Reservations, SiteAnswer, SiteError, SiteOperation,
     SiteReply, SiteRequest, Stability, WeakCache,
@@ -35,8 +36,9 @@ pub(crate) struct Rig {
     pub(crate) content: Vec<u8>,
     /// Bytes of further LUNs, by their files' ids.
     pub(crate) others: BTreeMap<u64, Vec<u8>>,
-    /// Without space, in order.
+    /// Without space, in order; and of further LUNs.
     pub(crate) holes: Vec<Range<u64>>,
+    pub(crate) other_holes: Vec<Range<u64>>,
     /// Asked, not answered.
     pub(crate) asked: VecDeque<Call<SiteRequest>>,
     /// Changes of reservations that are obeyed.
@@ -97,6 +99,7 @@ impl Rig {
             content: vec![0; 4 << 20],
             others: BTreeMap::new(),
             holes: Vec::new(),
+            other_holes: Vec::new(),
             asked: VecDeque::new(),
             withdrawn: Vec::new(),
             obeyed: Vec::new(),
@@ -191,6 +194,13 @@ impl Rig {
         }
     }
 
+    fn holes_of(&mut self, file: FileRef) -> &mut Vec<Range<u64>> {
+        match self.others.contains_key(&file.id.0) {
+            true => &mut self.other_holes,
+            false => &mut self.holes,
+        }
+    }
+
     fn content_of(&mut self, file: FileRef) -> &mut Vec<u8> {
         self.others.get_mut(&file.id.0).unwrap_or(&mut self.content)
     }
@@ -251,14 +261,15 @@ impl Rig {
             } => {
                 let range = *offset_bytes..offset_bytes + length_bytes;
                 self.content_of(*file)[place(range.start)..place(range.end)].fill(0);
-                self.holes.push(range);
+                self.holes_of(*file).push(range);
                 let incarnation = Incarnation(1);
                 Ok(SiteAnswer::Written { incarnation })
             }
+            SiteOperation::Copy { .. } => self.copy(operation),
             SiteOperation::Mapped {
+                file,
                 offset_bytes,
                 length_bytes,
-                ..
             } => {
                 let end_bytes = offset_bytes + length_bytes;
                 let mut mapped = MappedRanges {
@@ -266,7 +277,8 @@ impl Rig {
                     end_bytes,
                 };
                 let mut at = *offset_bytes;
-                for hole in self.holes.iter().filter(|hole| hole.end > *offset_bytes) {
+                let holes = self.holes_of(*file).iter();
+                for hole in holes.filter(|hole| hole.end > *offset_bytes) {
                     mapped.add(at..hole.start.max(at));
                     at = hole.end;
                 }
@@ -278,16 +290,55 @@ impl Rig {
         }
     }
 
+    /// As nodes do it.
+    fn copy(&mut self, operation: &SiteOperation) -> Result<SiteAnswer, SiteError> {
+        let &SiteOperation::Copy {
+            file,
+            offset_bytes,
+            source,
+            source_offset_bytes,
+            length_bytes,
+            frees_zeros,
+            ..
+        } = operation
+        else {
+            panic!("a copy");
+        };
+        let first = source_offset_bytes.min(offset_bytes);
+        assert!(first >= SMALL_FILE_THRESHOLD_BYTES, "sites copy nothing");
+        assert!((1..=COPY_BYTES_MAX).contains(&length_bytes));
+        let read = source_offset_bytes..source_offset_bytes + length_bytes;
+        let is_bad = |bad: &Range<u64>| bad.start < read.end && read.start < bad.end;
+        if self.bad.as_ref().is_some_and(is_bad) {
+            return Ok(SiteAnswer::Unreadable);
+        }
+        let bytes = self.content_of(source)[place(read.start)..place(read.end)].to_vec();
+        let written = offset_bytes..offset_bytes + length_bytes;
+        if frees_zeros && bytes.iter().all(|byte| *byte == 0) {
+            self.holes_of(file).push(written.clone());
+        }
+        self.content_of(file)[place(written.start)..place(written.end)].copy_from_slice(&bytes);
+        let incarnation = Incarnation(1);
+        Ok(SiteAnswer::Written { incarnation })
+    }
+
     /// How durable the writes are that were asked for.
     pub(crate) fn stabilities(&self) -> Vec<Stability> {
-        let writes = self
-            .asked
-            .iter()
-            .filter_map(|call| match call.request.operation {
-                SiteOperation::Write { stability, .. } => Some(stability),
-                _ => None,
-            });
+        let writes =
+            self.asked
+                .iter()
+                .filter_map(|call| match call.request.operation {
+                    SiteOperation::Write { stability, .. }
+                    | SiteOperation::Copy { stability, .. } => Some(stability),
+                    _ => None,
+                });
         writes.collect()
+    }
+
+    /// Whether nodes are copying.
+    pub(crate) fn is_copying(&self) -> bool {
+        let mut asked = self.asked.iter();
+        asked.any(|call| matches!(call.request.operation, SiteOperation::Copy { .. }))
     }
 
     pub(crate) fn connect_from(&mut self, peer: &str) -> ConnId {

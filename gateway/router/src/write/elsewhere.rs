@@ -33,7 +33,8 @@ impl WriteWork {
         });
         let mut pieces = self.pieces.iter().zip(from_nodes);
         let full = pieces.find(|(_, answer)| **answer == Err(NodeError::NoSpace));
-        let (piece, _) = full.filter(|_| !is_tried && !self.content.is_hole())?;
+        let (piece, _) =
+            full.filter(|_| !is_tried && !self.content.is_hole() && !self.content.is_copy())?;
         Some(piece.file_offset - piece.file_offset % block_bytes)
     }
 

@@ -11,7 +11,7 @@ use crossdock_names::{
 };
 use crossdock_peer::{
     Attributes, Device, FileKind, FileLayout, NodeAnswer, NodeError, NodeReply, NodeRequest,
-    OpenFor, SiteAnswer, SiteError, SiteOperation, SiteReply, Stability, WeakCache,
+    OpenFor, SiteAnswer, SiteError, SiteOperation, SiteReply, SourceError, Stability, WeakCache,
 };
 use crossdock_router::{RouterEffect, RouterInput};
 use crossdock_types::{Payload, WallTime};
@@ -354,8 +354,41 @@ impl Peers {
         let current = Incarnation(self.node_incarnations[index]);
         let object = *request.object().expect("about an object");
         assert_eq!(usize::from(object.column), index, "sent to the wrong node");
+        let copied = match &request {
+            NodeRequest::Copy { source, .. } => {
+                let content = self.columns.get(&source.object);
+                let content = content.ok_or(NodeError::Source(SourceError::NoObject))?;
+                let length = source.length_bytes;
+                let mut payload = content.read(source.offset_bytes, length);
+                payload.push_zeros(len(length) - payload.len());
+                payload
+            }
+            _ => Payload::new(),
+        };
         let content = self.columns.get_mut(&object).ok_or(NodeError::NoObject)?;
         Ok(match request {
+            NodeRequest::Copy {
+                offset_bytes,
+                stability,
+                frees_zeros,
+                context,
+                ..
+            } => {
+                if context.truncate_generation < self.truncate_generation {
+                    let current = self.truncate_generation;
+                    return Err(NodeError::StaleGeneration { current });
+                }
+                let version = Version::NONE;
+                if frees_zeros && copied.is_zeros() {
+                    content.zero(offset_bytes, copied.len() as u64);
+                    return Ok(NodeAnswer::Done { version });
+                }
+                content.write(offset_bytes, &copied, stability);
+                NodeAnswer::Written {
+                    version,
+                    incarnation: current,
+                }
+            }
             NodeRequest::Read {
                 offset_bytes,
                 length_bytes,

@@ -155,6 +155,8 @@ pub(crate) enum Seen {
     SiteExchange(u64, usize, Option<DuplicateKey>),
     /// At the end: its number, and whether it was sent before.
     Exchange(u64, ObjectId, u64, usize, (u64, bool)),
+    /// Of which column to which: first bytes, and how many, and whether zeros need no space.
+    Copy(u64, (ObjectId, u64), (ObjectId, u64), u64, bool),
     Cancel(u64),
     Postpone(u64, Duration),
     Resume(u64),
@@ -296,6 +298,21 @@ pub(crate) fn see_node(node: NodeId, request: NodeRequest) -> Seen {
             assert_eq!(context.truncate_generation, 3);
             let number = (number, is_again);
             Seen::Exchange(node.0, object, offset_bytes, payload.len(), number)
+        }
+        NodeRequest::Copy {
+            object,
+            offset_bytes,
+            source,
+            stability,
+            frees_zeros,
+            context,
+        } => {
+            assert_eq!(context.writer, WriterId(77));
+            assert_eq!(context.truncate_generation, 3);
+            assert_ne!(stability, Stability::Data, "that is the router's business");
+            let from = (source.object, source.offset_bytes);
+            let to = (object, offset_bytes);
+            Seen::Copy(node.0, from, to, source.length_bytes, frees_zeros)
         }
         NodeRequest::Mapped {
             object,

@@ -1,4 +1,4 @@
-//! Two nodes of one set on simulated disks.
+//! Two nodes of two sets on simulated disks, each of which is the primary of one.
 #![allow(dead_code)]
 
 use std::collections::{BTreeMap, VecDeque};
@@ -11,8 +11,8 @@ use crossdock_names::{
     SiteRecord,
 };
 use crossdock_peer::{
-    Call, CallId, NodeAnswer, NodeError, NodeRequest, Order, Port, ReadVersion, Stability,
-    WriteContext,
+    Call, CallId, NodeAnswer, NodeError, NodeReply, NodeRequest, Order, Port, ReadVersion,
+    Stability, WriteContext,
 };
 use crossdock_server::{Node, NodeEffect, NodeInput};
 use crossdock_sim::disk::{SimBlockingDisk, SimDisk, SimDiskOptions};
@@ -21,6 +21,8 @@ use crossdock_types::{BLOCK_BYTES, Payload, Time};
 
 pub(crate) const OBJECT: ObjectId = ObjectId::column(FileId(7), 1, 0, 0);
 pub(crate) const BLOCKS: usize = 64;
+/// Its primary is the other one.
+pub(crate) const SOURCE: ObjectId = ObjectId::column(FileId(7), 1, 0, 1);
 pub(crate) const PRIMARY: NodeId = NodeId(1);
 pub(crate) const OTHER: NodeId = NodeId(2);
 
@@ -40,6 +42,8 @@ pub(crate) struct Rig {
     messages: VecDeque<(NodeId, NodeInput)>,
     /// Messages to the other member wait, in order.
     pub(crate) is_cut: bool,
+    /// The other member gets no questions for bytes to be copied: its host is away.
+    pub(crate) is_away: bool,
     cut: Vec<(NodeId, NodeInput)>,
     now: Time,
     calls: u64,
@@ -60,6 +64,7 @@ impl Rig {
             table: table(1, &[PRIMARY, OTHER]),
             messages: VecDeque::new(),
             is_cut: false,
+            is_away: false,
             cut: Vec::new(),
             now: Time::from_secs(1),
             calls: 0,
@@ -196,7 +201,7 @@ impl Rig {
                     member.node.handle(self.now, NodeInput::Store(reply));
                 }
                 NodeEffect::Reply { to, reply, shows } => match to {
-                    Port::Node(to) => {
+                    Port::Node(to) | Port::Copy(to) => {
                         let input = NodeInput::Reply { from: id, reply };
                         self.messages.push_back((to, input));
                     }
@@ -207,6 +212,20 @@ impl Rig {
                 },
                 NodeEffect::Peer { to, call } => {
                     let from = Port::Node(id);
+                    self.messages
+                        .push_back((to, NodeInput::Call { from, call }));
+                }
+                NodeEffect::Fetch { to, call } if self.is_away && to != id => {
+                    let outcome = Err(NodeError::Unavailable { node: to });
+                    let reply = NodeReply {
+                        id: call.id,
+                        outcome,
+                    };
+                    let input = NodeInput::Reply { from: to, reply };
+                    self.messages.push_back((id, input));
+                }
+                NodeEffect::Fetch { to, call } => {
+                    let from = Port::Copy(id);
                     self.messages
                         .push_back((to, NodeInput::Call { from, call }));
                 }
@@ -292,14 +311,18 @@ pub(crate) fn table(epoch: u64, members: &[NodeId]) -> Arc<RoutingTable> {
         epoch: Epoch(epoch),
         members: members.to_vec(),
     };
+    let other = ReplicaSet {
+        epoch: Epoch(epoch),
+        members: members.iter().rev().copied().collect(),
+    };
     let site = SiteRecord {
         epoch: Epoch(1),
         set: SetId(0),
     };
     Arc::new(RoutingTable {
         epoch: Epoch(epoch),
-        sets: BTreeMap::from([(SetId(0), set)]),
-        slots: vec![vec![SetId(0)]; SLOTS],
+        sets: BTreeMap::from([(SetId(0), set), (SetId(1), other)]),
+        slots: vec![vec![SetId(0), SetId(1)]; SLOTS],
         sites: vec![site; SITES],
         spread: crossdock_names::Spread::default(),
         layout: crossdock_names::LayoutClass::default(),

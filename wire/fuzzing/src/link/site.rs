@@ -379,6 +379,15 @@ fn file_operations(dice: &mut Dice) -> Vec<SiteOperation> {
             offset_bytes: dice.u64(),
             payload: payload(dice),
         },
+        SiteOperation::Copy {
+            file,
+            offset_bytes: dice.u64(),
+            source: file,
+            source_offset_bytes: dice.u64(),
+            length_bytes: dice.u64(),
+            stability: stability(dice),
+            frees_zeros: dice.flag(),
+        },
         SiteOperation::Open {
             file,
             purpose: OpenFor::Free {
@@ -586,6 +595,7 @@ pub fn site_answers(dice: &mut Dice) -> Vec<SiteAnswer> {
         SiteAnswer::Differs {
             at_bytes: dice.u64(),
         },
+        SiteAnswer::Unreadable,
         SiteAnswer::Opened {
             layout: FileLayout {
                 class: LayoutClass::MAPPED,

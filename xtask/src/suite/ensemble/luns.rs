@@ -1,7 +1,8 @@
 //! Initiators that share a LUN through two gateways of an ensemble: they count by COMPARE AND WRITE
 //! while nodes are killed, and obey each other's reservations from the moment that these are
-//! answered (docs/decisions/0049).
+//! answered (docs/decisions/0049). And copies from LUN to LUN that no gateway sees the bytes of.
 
+mod copies;
 mod initiator;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,6 +13,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::Processes;
 use super::members::{Ensemble, Member};
+use crate::install;
 use crate::rig::etcd::Etcd;
 use crate::suite::Stage;
 use initiator::{Initiator, Said};
@@ -42,6 +44,7 @@ struct Counted {
 
 pub(in super::super) fn run(stage: &Stage<'_>) -> Result<()> {
     stage.expect_crossdock()?;
+    install::iscsi_initiators()?;
     let etcd = Etcd::start(stage.paths, None, &stage.folder)?;
     let ensemble = Ensemble::over(&etcd, stage)?;
     ensemble.init(&[])?;
@@ -52,15 +55,16 @@ pub(in super::super) fn run(stage: &Stage<'_>) -> Result<()> {
             .collect()
     })?;
     processes.await_whole(stage)?;
-    make_lun(&ensemble, &processes.gateways[0])?;
+    make_lun(&ensemble, &processes.gateways[0], "shared", "64M")?;
+    copies::check(&ensemble, &processes).context("copies")?;
     count(stage, &mut processes).context("counting")?;
     reserve(&processes).context("reservations")?;
     processes.stop()
 }
 
-fn make_lun(ensemble: &Ensemble<'_>, gateway: &Member<'_>) -> Result<()> {
+fn make_lun(ensemble: &Ensemble<'_>, gateway: &Member<'_>, name: &str, size: &str) -> Result<()> {
     let admin = gateway.door("admin")?.to_string();
-    let words = ["lun", "create", "shared", "64M", "--admin", &admin];
+    let words = ["lun", "create", name, size, "--admin", &admin];
     ensemble.finish(&words)?.expect(0, &[])
 }
 

@@ -38,6 +38,16 @@ pub(super) const FAMILIES: &[Family] = &[
         |all, out| out.count(&[], all.iscsi.received_bytes),
     ),
     family(
+        "crossdock_iscsi_copied_bytes_total",
+        Counter,
+        "Bytes that copies between LUNs have written: given by node to node, or through this gateway.",
+        |all, out| {
+            for (way, &count) in &all.iscsi.copied_bytes {
+                out.count(&[("way", way)], count);
+            }
+        },
+    ),
+    family(
         "crossdock_iscsi_aborted_total",
         Counter,
         "SCSI commands that were aborted by task management or the end of a session.",

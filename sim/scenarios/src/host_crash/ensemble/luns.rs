@@ -1,6 +1,6 @@
-//! Initiators that share blocks of a LUN through several gateways: they read and write them, and
-//! exchange them if they are what they have seen (COMPARE AND WRITE), while processes and
-//! connections fail. In the end there has to be one order of all that was done to a block that
+//! Initiators that share blocks of a LUN through several gateways: they read and write them, have
+//! others copied there (EXTENDED COPY), and exchange them if they are what they have seen (COMPARE
+//! AND WRITE), while processes and connections fail. In the end there has to be one order of all that was done to a block that
 //! explains every answer (docs/decisions/0049).
 //!
 //! In half of the runs they have reserved it for all who are registered, and push each other out
@@ -35,6 +35,14 @@ const BLOCKS: [u32; 4] = [3, 127, 200, 519];
 const BLOCK_BYTES: u32 = 512;
 
 const LUN_BYTES: u64 = 1 << 20;
+
+/// Blocks that are copied to those, each of them once: nobody writes them again. They lie in columns,
+/// in another one than some of those.
+const SOURCES_AT: u32 = 1024;
+const SOURCES: u32 = 64;
+
+/// What the first of them has: more than anybody writes elsewhere.
+const FIRST_SOURCE: Content = 1 << 40;
 
 /// Of a run, at most: the search goes through their orders.
 const OPERATIONS_OF_BLOCK_MAX: usize = 120;
@@ -72,6 +80,8 @@ enum Asked {
     /// One of the operations of a block, by both numbers.
     Block(usize, usize, Operation),
     Fencing(Order),
+    /// What is copied later is written.
+    Sources,
 }
 
 struct Driver {
@@ -84,6 +94,8 @@ struct Driver {
     registers: Vec<Register>,
     connections: u64,
     contents: Content,
+    /// Sources that were copied, or were to be; before they are there, all.
+    copied: u32,
     tick: u64,
     calls: u64,
     crashes: u64,
@@ -139,6 +151,7 @@ impl Driver {
             registers: BLOCKS.iter().map(|_| Register::default()).collect(),
             connections: 0,
             contents: 0,
+            copied: SOURCES,
             tick: 0,
             calls: 0,
             crashes: 0,
@@ -152,6 +165,7 @@ impl Driver {
 
     fn run(&mut self) -> Result<(), String> {
         self.make_lun()?;
+        self.fill_sources()?;
         for _ in 0..self.random.between(1, 3) {
             let operations = self.random.between(30, 160);
             self.work(operations, self.shape.faults)?;
@@ -213,6 +227,33 @@ impl Driver {
             self.settle(Duration::from_millis(200))?;
         }
         Err("the LUN is never made".to_owned())
+    }
+
+    /// Has an initiator write what is copied later.
+    fn fill_sources(&mut self) -> Result<(), String> {
+        let deadline = self.world.now + PATIENCE;
+        let mut cdb = [0; 16];
+        cdb[0] = 0x8a;
+        cdb[6..10].copy_from_slice(&SOURCES_AT.to_be_bytes());
+        cdb[10..14].copy_from_slice(&SOURCES.to_be_bytes());
+        let contents = FIRST_SOURCE..FIRST_SOURCE + Content::from(SOURCES);
+        let blocks: Vec<u8> = contents.flat_map(block_of).collect();
+        while self.copied > 0 && self.world.now < deadline {
+            if self.may_act(0) {
+                let client = &mut self.clients[0];
+                let bytes = client.initiator.command(&cdb, 0, blocks.clone().into());
+                client.asked = Some(Asked::Sources);
+                client.since = self.world.now;
+                if let Some(name) = client.connection {
+                    self.world.send_to_target(name, bytes);
+                }
+            }
+            self.step(self.world.now + Duration::from_millis(20))?;
+        }
+        match self.copied {
+            0 => Ok(()),
+            _ => Err("what is to be copied is never written".to_owned()),
+        }
     }
 
     fn step(&mut self, wake: Time) -> Result<(), String> {
@@ -426,6 +467,10 @@ impl Driver {
         let operation = match self.random.below(20) {
             0..7 => Operation::Read,
             7..9 => Operation::Write(self.contents),
+            9..12 if self.copied < SOURCES => {
+                self.copied += 1;
+                Operation::Write(FIRST_SOURCE + Content::from(self.copied - 1))
+            }
             _ => Operation::Exchange(seen, self.contents),
         };
         self.ask(number, block, operation);
@@ -442,16 +487,22 @@ impl Driver {
         client.fencing.was_out = client.fencing.is_out();
         client.since = self.world.now;
         let mut cdb = [0; 16];
-        cdb[6..10].copy_from_slice(&lba);
-        let (code, length_at, reads, data) = match operation {
-            Operation::Read => (0x88, 13, BLOCK_BYTES, Bytes::new()),
-            Operation::Write(new) => (0x8a, 13, 0, block_of(new).into()),
+        let (code, length, reads, data) = match operation {
+            Operation::Read => (0x88, 1, BLOCK_BYTES, Bytes::new()),
+            Operation::Write(new) if new >= FIRST_SOURCE => {
+                let list = copy_of(new, BLOCKS[block]);
+                (EXTENDED_COPY, COPY_LIST_BYTES, 0, list.into())
+            }
+            Operation::Write(new) => (0x8a, 1, 0, block_of(new).into()),
             Operation::Exchange(expected, new) => {
                 let both = [block_of(expected), block_of(new)].concat();
-                (0x89, 13, 0, both.into())
+                (0x89, 1, 0, both.into())
             }
         };
-        (cdb[0], cdb[length_at]) = (code, 1);
+        (cdb[0], cdb[13]) = (code, length);
+        if code != EXTENDED_COPY {
+            cdb[6..10].copy_from_slice(&lba);
+        }
         let bytes = client.initiator.command(&cdb, reads, data);
         if let Some(name) = client.connection {
             self.world.send_to_target(name, bytes);
@@ -489,6 +540,12 @@ impl Driver {
         let (block, entry, operation) = match asked {
             Asked::Block(block, entry, operation) => (block, entry, operation),
             Asked::Fencing(order) => return self.take_ordered(number, order, done),
+            Asked::Sources => {
+                if done.status == GOOD {
+                    self.copied = 0;
+                }
+                return Ok(());
+            }
         };
         let answer = answer_of(operation, done)?;
         self.note(|| format!("initiator {number}, block {block}, #{entry}: {answer:?}"));
@@ -549,6 +606,22 @@ fn block_of(content: Content) -> Vec<u8> {
     content.to_be_bytes().repeat(BLOCK_BYTES as usize / 8)
 }
 
+const EXTENDED_COPY: u8 = 0x83;
+
+/// Bytes of [`copy_of`].
+const COPY_LIST_BYTES: u8 = 16 + 28;
+
+/// The parameter list by which a source is copied to a block: one segment, within the unit.
+fn copy_of(content: Content, lba: u32) -> Vec<u8> {
+    let source = u64::from(SOURCES_AT) + content - FIRST_SOURCE;
+    // It is told of no copy.
+    let mut list = vec![0, 3 << 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 28, 0, 0, 0, 0];
+    list.extend([0x02, 0, 0, 24, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 1]);
+    list.extend(source.to_be_bytes());
+    list.extend(u64::from(lba).to_be_bytes());
+    list
+}
+
 /// The same the other way round; a block is never half old and half new.
 fn content_of(block: &[u8]) -> Result<Content, String> {
     let first = block.first_chunk::<8>().ok_or("a short block")?;
@@ -566,6 +639,7 @@ const TASK_SET_FULL: u8 = 0x28;
 const CONFLICT: u8 = 0x18;
 const UNIT_ATTENTION: u8 = 6;
 const MISCOMPARE: u8 = 0xe;
+const COPY_ABORTED: u8 = 0xa;
 
 fn answer_of(operation: Operation, done: &Done) -> Result<Answer, String> {
     let is_read = operation == Operation::Read;
@@ -575,7 +649,7 @@ fn answer_of(operation: Operation, done: &Done) -> Result<Answer, String> {
         (CHECK_CONDITION, Some(MISCOMPARE)) => Answer::Differs,
         (CHECK_CONDITION, Some(UNIT_ATTENTION)) | (TASK_SET_FULL | CONFLICT, _) => Answer::Refused,
         (BUSY, _) if is_read => Answer::Refused,
-        (BUSY, _) => Answer::Unclear,
+        (BUSY, _) | (CHECK_CONDITION, Some(COPY_ABORTED)) => Answer::Unclear,
         _ => return Err(format!("{operation:?} is answered {done:?}")),
     })
 }
@@ -602,7 +676,8 @@ mod tests {
             answers.extend(driver.history.unwrap_or_default());
         }
         assert!(fenced_total > 5, "{fenced_total}");
-        for answer in ["Is(", "Done", "Differs"] {
+        let copied = format!("Write({}", FIRST_SOURCE / 1_000_000);
+        for answer in ["Is(", "Done", "Differs", &copied] {
             let count = answers.iter().filter(|line| line.contains(answer)).count();
             assert!(count > 20, "{answer}: {count}");
         }

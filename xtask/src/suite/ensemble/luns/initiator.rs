@@ -87,6 +87,27 @@ impl Initiator {
         self.reserve_out(5, kind, self.number, victim)
     }
 
+    /// POPULATE TOKEN, and the token.
+    pub(super) fn populate(&mut self, ranges: &[(u64, u32)]) -> Result<Vec<u8>> {
+        let list = with_ranges(vec![0; 14], ranges)?;
+        let made = self.settled(|it| it.command(&token_cdb(0x10, list.len())?, 0, &list))?;
+        ensure!(matches!(made, Said::Good(_)), "POPULATE TOKEN: {made:?}");
+        let mut cdb = [0; 16];
+        (cdb[0], cdb[1], cdb[5], cdb[12]) = (0x84, 0x07, TOKEN_LIST, 4);
+        match self.command(&cdb, 1024, &[])? {
+            Said::Good(told) if told.len() == 38 + TOKEN_BYTES => Ok(told[38..].to_vec()),
+            said => bail!("RECEIVE ROD TOKEN INFORMATION: {said:?}"),
+        }
+    }
+
+    /// WRITE USING TOKEN, from the beginning of what it stands for.
+    pub(super) fn write_using(&mut self, token: &[u8], ranges: &[(u64, u32)]) -> Result<Said> {
+        let mut head = vec![0; 22 + TOKEN_BYTES];
+        head[16..16 + TOKEN_BYTES].copy_from_slice(token);
+        let list = with_ranges(head, ranges)?;
+        self.settled(|it| it.command(&token_cdb(0x11, list.len())?, 0, &list))
+    }
+
     /// The same until the target has told all that it had to tell.
     pub(super) fn settled(&mut self, ask: impl Fn(&mut Self) -> Result<Said>) -> Result<Said> {
         for _ in 0..16 {
@@ -131,6 +152,31 @@ impl Initiator {
             self.said.extend(self.machine.take(bytes.into())?);
         }
     }
+}
+
+const TOKEN_BYTES: usize = 512;
+
+/// List identifier of commands about tokens.
+const TOKEN_LIST: u8 = 7;
+
+fn token_cdb(action: u8, length: usize) -> Result<[u8; 16]> {
+    let mut cdb = [0; 16];
+    (cdb[0], cdb[1], cdb[9]) = (0x83, action, TOKEN_LIST);
+    cdb[10..14].copy_from_slice(&u32::try_from(length)?.to_be_bytes());
+    Ok(cdb)
+}
+
+/// A list of block device range descriptors behind their length, and the length of all.
+fn with_ranges(mut list: Vec<u8>, ranges: &[(u64, u32)]) -> Result<Vec<u8>> {
+    list.extend(u16::try_from(16 * ranges.len())?.to_be_bytes());
+    for (lba, blocks) in ranges {
+        list.extend(lba.to_be_bytes());
+        list.extend(blocks.to_be_bytes());
+        list.extend([0; 4]);
+    }
+    let length = u16::try_from(list.len() - 2)?;
+    list[..2].copy_from_slice(&length.to_be_bytes());
+    Ok(list)
 }
 
 fn said(done: Done) -> Said {
