@@ -193,6 +193,7 @@ impl Host {
         self.tell_exports();
         self.tell_tokens();
         self.tell_policy();
+        self.tell_portals();
         self.tell_luns();
         let live = &self.table.hosts.live;
         let is_live = |back: &Return| live.contains(&back.2);

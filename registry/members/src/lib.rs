@@ -15,6 +15,7 @@ mod homes;
 mod hosts;
 mod luns;
 mod policy;
+mod ports;
 mod shared;
 mod state;
 mod trust;
@@ -27,6 +28,7 @@ pub use gateways::{GatewayRecord, NO_SCOPES};
 pub use homes::Placement;
 pub use hosts::{DepotDoor, HostRecord, NodeDoor, SiteLoad};
 pub use policy::PolicyRecord;
+pub use ports::IscsiPortal;
 pub use shared::{Registry, Shared};
 pub use state::{
     Change, Conflict, DirectoryRecord, ExportRecord, NodeRecord, SITE_SETS, SetRecord, State,

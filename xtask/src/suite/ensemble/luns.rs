@@ -1,8 +1,10 @@
 //! Initiators that share a LUN through two gateways of an ensemble: they count by COMPARE AND WRITE
 //! while nodes are killed, and obey each other's reservations from the moment that these are
-//! answered (docs/decisions/0049).
+//! answered; what they are told of the gateways, and what these do not offer
+//! (docs/decisions/0049).
 
 mod initiator;
+mod portals;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -12,6 +14,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::Processes;
 use super::members::{Ensemble, Member};
+use crate::install;
 use crate::rig::etcd::Etcd;
 use crate::suite::Stage;
 use initiator::{Initiator, Said};
@@ -42,6 +45,7 @@ struct Counted {
 
 pub(in super::super) fn run(stage: &Stage<'_>) -> Result<()> {
     stage.expect_crossdock()?;
+    install::iscsi_initiators()?;
     let etcd = Etcd::start(stage.paths, None, &stage.folder)?;
     let ensemble = Ensemble::over(&etcd, stage)?;
     ensemble.init(&[])?;
@@ -53,6 +57,7 @@ pub(in super::super) fn run(stage: &Stage<'_>) -> Result<()> {
     })?;
     processes.await_whole(stage)?;
     make_lun(&ensemble, &processes.gateways[0])?;
+    portals::check(stage, &mut processes).context("portals")?;
     count(stage, &mut processes).context("counting")?;
     reserve(&processes).context("reservations")?;
     processes.stop()
