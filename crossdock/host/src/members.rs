@@ -218,6 +218,7 @@ impl Host {
         self.settle_luns(now);
         self.settle_reservations(now);
         self.tell_obeyed(now);
+        self.follow_defrag(now, wall);
         self.settle_addresses(now);
         self.settle_gateways(now);
         self.follow_addresses(now);

@@ -151,7 +151,7 @@ impl Shell {
         let (now, wall) = (now(), wall_time());
         let done = match order {
             DefragOrder::Now => self.host.start_defrag(now, wall, None),
-            DefragOrder::Stop => self.host.stop_defrag(),
+            DefragOrder::Stop => self.host.stop_defrag(now),
             DefragOrder::File { path } => self.host.start_defrag(now, wall, Some(&path)),
             DefragOrder::Schedule { window } => {
                 let window = window.map(|text| text.parse::<DailyWindow>()).transpose();
