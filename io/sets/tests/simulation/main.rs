@@ -9,6 +9,7 @@
 
 mod changes;
 mod comparing;
+mod merging;
 mod model;
 mod rig;
 mod starts;
