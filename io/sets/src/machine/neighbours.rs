@@ -5,7 +5,7 @@
 //! A request that goes on where another one ends waits while the disk has two commands of that
 //! sequence: it would wait there, too. When one of them has ended it goes, together with those of
 //! its kind behind it that have come meanwhile, up to 1 MiB. Nothing else is held up: no durable
-//! write, no flush, and nothing that is long already.
+//! write, no write of a parity set, no flush, and nothing that is long already.
 //!
 //! If such a command fails its requests are asked for again one by one, and each has the answer
 //! that is its own.
@@ -18,6 +18,7 @@ use crossdock_types::{AlignedBuffer, Scatter};
 
 use super::DiskSets;
 use crate::assemble::DiskNumber;
+use crate::geometry::Kind;
 
 /// Bytes of a command that is made of several requests.
 const MERGED_BYTES_MAX: u64 = 1 << 20;
@@ -267,12 +268,24 @@ fn merged(group: Vec<Held>) -> Option<(DiskOperation, Vec<Member>)> {
 impl DiskSets {
     /// Sends a request to a disk, or lets it wait for its neighbours.
     pub(super) fn queue(&mut self, disk: DiskNumber, token: u64, operation: DiskOperation) {
+        let is_read = matches!(operation, DiskOperation::Read { .. });
+        if !is_read && self.is_of_parity(disk) {
+            return self.issue(disk, token, operation);
+        }
         let Some(attached) = self.disks.get_mut(&disk) else {
             return self.issue(disk, token, operation);
         };
         if let Err(operation) = attached.sequences.hold(token, operation) {
             self.issue(disk, token, operation);
         }
+    }
+
+    /// Whether a disk is a parity set's. Its writes do not wait: each comes behind a durable one of
+    /// its stripe, so that those of a request come one by one, and others' notes would come between.
+    fn is_of_parity(&self, disk: DiskNumber) -> bool {
+        let id = self.disks.get(&disk).map(|attached| attached.id);
+        let place = id.and_then(|id| self.pool.place_of(id));
+        place.is_some_and(|(set, _)| self.pool.sets[set].kind == Kind::Parity)
     }
 
     fn issue(&mut self, disk: DiskNumber, token: u64, operation: DiskOperation) {
