@@ -35,12 +35,22 @@ order() {
     fail "the rig has not done: $1"
 }
 
-# log_in ADDRESS SECONDS: a session by that portal; a command waits for so long for a target
+# discover ADDRESS: what that portal tells of the target's portals, as "ADDRESS:PORT,TAG" lines in
+# /tmp/told; all of them are known then.
+discover() {
+    initiator iscsiadm -m discovery -t sendtargets -p "$1:$ISCSI_PORT" |
+        sed -n "s/ $TARGET\$//p" | sort >/tmp/told
+    cat /tmp/told
+}
+
+# log_in ADDRESS SECONDS: a session by that portal, of port 1 if nobody has told of it; a command waits for so long for a target
 # that has gone. DISK is its block device then.
 log_in() {
     local portal=$1:$ISCSI_PORT
     ls /sys/block >/tmp/disks
-    initiator iscsiadm -m node -o new -T "$TARGET" -p "$portal,1" >/dev/null
+    if ! grep -qsF "$portal," /tmp/told; then
+        initiator iscsiadm -m node -o new -T "$TARGET" -p "$portal,1" >/dev/null
+    fi
     local setting
     for setting in "session.timeo.replacement_timeout=$2" conn[0].timeo.noop_out_interval=2 conn[0].timeo.noop_out_timeout=2; do
         initiator iscsiadm -m node -T "$TARGET" -p "$portal" -o update -n "node.${setting%%=*}" -v "${setting#*=}"

@@ -8,6 +8,14 @@ mount_nfs /mnt/nfs hard
 head -c 4000000 /dev/urandom >/tmp/random
 mkdir -p /tmp/copy /mnt/other
 
+step "either gateway tells of both, which are ports of their own"
+discover "$FIRST"
+cp /tmp/told /tmp/told-first
+discover "$SERVER"
+same "$(cat /tmp/told)" "$(cat /tmp/told-first)" "what the other gateway tells"
+same "$(cut -d, -f1 /tmp/told | sort)" "$(printf '%s\n' "$FIRST:$ISCSI_PORT" "$SERVER:$ISCSI_PORT" | sort)" "the portals"
+same "$(cut -d, -f2 /tmp/told | sort -u | wc -l)" 2 "how many ports there are"
+
 step "two paths to one disk"
 log_in "$FIRST" 3
 first=$DISK

@@ -133,13 +133,21 @@ impl fmt::Debug for ChapSecret {
     }
 }
 
-/// An initiator's session, as reservations know it (I_T nexus): all targets have one port.
+/// An initiator's session, as reservations know it (I_T nexus).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Nexus {
     /// Name of the initiator.
     pub initiator: String,
     /// Its number of the session.
     pub isid: [u8; 6],
+    /// The target's port: each gateway has one, and each virtual address.
+    #[serde(default = "first_port")]
+    pub port: u16,
+}
+
+/// The only one that there was in earlier versions.
+const fn first_port() -> u16 {
+    1
 }
 
 /// Persistent reservations of a LUN (SPC-4 section 5.13).

@@ -1,8 +1,12 @@
 //! `crossdock defrag`: puts together on the nodes' disks what lies apart.
 
+use std::thread;
+use std::time::{Duration, Instant};
+
 use anyhow::bail;
 use clap::{ArgGroup, Args, Subcommand};
 use crossdock_admin::{DefragOrder, DefragStatus, FreeSpaceStatus, LayoutStatus};
+use crossdock_members::DailyWindow;
 use crossdock_types::BLOCK_BYTES;
 
 use crate::checks::follow;
@@ -11,6 +15,10 @@ use crate::commands::{Remote, Verdict};
 use crate::format;
 
 const PATH: &str = "/v1/defrag";
+
+/// How long the registry may take for an order, and how often it is looked.
+const KEPT_WITHIN: Duration = Duration::from_secs(10);
+const KEPT_ASKED_AFTER: Duration = Duration::from_millis(50);
 
 #[derive(Args)]
 #[command(
@@ -67,7 +75,8 @@ impl DefragArgs {
             }
             Some(DefragCommand::Stop(remote)) => {
                 let body = Some(serde_json::to_value(DefragOrder::Stop)?);
-                return show(&remote, &parse(call(&remote, Method::Post(body), PATH)?)?);
+                call(&remote, Method::Post(body), PATH)?;
+                return show(&remote, &await_kept(&remote, |it| !it.running)?);
             }
             None => {}
         }
@@ -77,11 +86,14 @@ impl DefragArgs {
             (.., Some(window)) => DefragOrder::Schedule {
                 window: (window != "off").then_some(window),
             },
-            (false, None, None) => bail!("say --now, --file, --schedule or status"),
+            (false, None, None) => bail!("say --now, --file, --schedule, stop or status"),
         };
         let body = Some(serde_json::to_value(&order)?);
-        if matches!(order, DefragOrder::Schedule { .. }) {
-            return show(&remote, &parse(call(&remote, Method::Post(body), PATH)?)?);
+        if let DefragOrder::Schedule { window } = order {
+            call(&remote, Method::Post(body), PATH)?;
+            let wanted = window.map(|text| text.parse::<DailyWindow>().map(|it| it.to_string()));
+            let wanted = wanted.transpose()?;
+            return show(&remote, &await_kept(&remote, |it| it.schedule == wanted)?);
         }
         let progress = |status: &DefragStatus| {
             let waits = if status.yielding {
@@ -102,6 +114,30 @@ impl DefragArgs {
             bail!("{}", status.errors.join("; ")); // Nothing was gone through.
         }
         show(&remote, &status)
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a command that waits has nothing else to do"
+)]
+/// How it is when the registry of an ensemble has taken an order: at once, where all is one process.
+fn await_kept(
+    remote: &Remote,
+    is_kept: impl Fn(&DefragStatus) -> bool,
+) -> anyhow::Result<DefragStatus> {
+    let deadline = Instant::now() + KEPT_WITHIN;
+    loop {
+        let status = parse(call(remote, Method::Get, PATH)?)?;
+        if is_kept(&status) {
+            return Ok(status);
+        }
+        if Instant::now() > deadline {
+            bail!(
+                "the registry has not taken it within {KEPT_WITHIN:?}; crossdock status may show why; try again"
+            );
+        }
+        thread::sleep(KEPT_ASKED_AFTER);
     }
 }
 

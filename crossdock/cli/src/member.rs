@@ -162,6 +162,7 @@ pub(crate) fn run(settings: &MemberSettings, origin: Origin) -> anyhow::Result<(
     let mut record = record(&settings.part, &place, link, admin);
     record.set_node_door(node_door);
     record.depots = depots;
+    record.iscsi = std::mem::take(&mut doors.portals);
     record.name = certified.or(holder.gateway).unwrap_or_default();
     let mut background = doors.take_background();
     background.depots = settings.lbone.others()?;
@@ -208,7 +209,6 @@ pub(crate) fn run(settings: &MemberSettings, origin: Origin) -> anyhow::Result<(
         },
     })?;
     shell.tell_services(doors.services);
-    shell.tell_portals(doors.portals);
     background.run(shell, process, events, orders)
 }
 
@@ -310,6 +310,8 @@ fn record(part: &Part, place: &Place, link: SocketAddr, admin: Option<SocketAddr
         machine,
         name: String::new(),
         reservations_obeyed: 0,
+        iscsi: Vec::new(),
+        iscsi_port: 0,
     }
 }
 
@@ -381,8 +383,7 @@ fn machines(
         request_bytes,
         http: web,
         iscsi: IscsiConfig {
-            // Other gateways may serve the same LUNs, and cannot flush what this one holds.
-            may_cache_writes: false,
+            is_shared: true,
             seed: data::random_bytes()?,
             ..IscsiConfig::default()
         },

@@ -115,7 +115,7 @@ pub(crate) fn scrub(host: &Host) -> Answer {
 
 /// What `GET /v1/defrag` answers.
 pub(crate) fn defrag(host: &Host) -> Answer {
-    let progress = host.defrag_progress();
+    let progress = host.defrag_told();
     let free = &progress.free;
     json(&DefragStatus {
         running: progress.running,

@@ -177,6 +177,11 @@ pub(crate) struct Shell {
     quota_replies: Waiting<QuotaTicket, &'static str>,
     /// Who waits for locks to be given up, and whose.
     release_replies: Waiting<ReleaseTicket, String>,
+    /// Who waits for disks to keep that a set goes, or stays.
+    label_waiting: Vec<(
+        sets::Labelling,
+        tokio::sync::oneshot::Sender<crossdock_admin::Answer>,
+    )>,
     /// Who waits for nodes to come or go.
     place_replies: Vec<placing::Pending>,
     /// The CPUs of all threads but this one, once it has one of its own.
@@ -225,6 +230,7 @@ impl Shell {
             lbone: None,
             quota_replies: Waiting::new(),
             release_replies: Waiting::new(),
+            label_waiting: Vec::new(),
             place_replies: Vec::new(),
             other_cpus: Vec::new(),
             failure: None,

@@ -1,12 +1,11 @@
 //! `crossdock up`: everything in one process.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::Context;
 use crossdock_host::{GROWTH_BYTES, Host, HostConfig, LOG_PIECE_BYTES, NodeSettings};
 use crossdock_iscsi::IscsiConfig;
-use crossdock_members::{DepotDoor, HostRecord, NodeDoor, Registry};
+use crossdock_members::{HostRecord, Registry};
 use crossdock_names::MintingKey;
 use rustix::thread::CapabilitySet;
 use tracing::info;
@@ -72,8 +71,14 @@ pub(crate) fn run(flags: UpFlags) -> anyhow::Result<()> {
     };
     let node_directories = (0..).zip(directory.node_directories.clone()).collect();
     let node_sets = std::mem::take(&mut directory.sets);
+    let mut role = HostRecord {
+        depots,
+        iscsi: doors.portals,
+        ..HostRecord::default()
+    };
+    role.set_node_door(node_door);
     let mut shell = Shell::start(Parts {
-        host: host(&settings, directory, node_door, depots)?,
+        host: host(&settings, directory, role)?,
         driver: doors.driver,
         node_directories,
         node_sets,
@@ -94,23 +99,12 @@ pub(crate) fn run(flags: UpFlags) -> anyhow::Result<()> {
         surroundings,
     })?;
     shell.tell_services(doors.services);
-    shell.tell_portals(doors.portals);
     info!(data = %settings.store.data.display(), io = doors.io, "starting");
     background.run(shell, process, events, orders)
 }
 
-fn host(
-    settings: &UpSettings,
-    directory: DataDirectory,
-    node_door: Option<NodeDoor>,
-    depots: BTreeMap<u32, DepotDoor>,
-) -> anyhow::Result<Host> {
+fn host(settings: &UpSettings, directory: DataDirectory, role: HostRecord) -> anyhow::Result<Host> {
     let count = directory.node_directories.len();
-    let mut role = HostRecord {
-        depots,
-        ..HostRecord::default()
-    };
-    role.set_node_door(node_door);
     let mut host = Host::new(HostConfig {
         registry: Registry::Own(directory.registry),
         role,

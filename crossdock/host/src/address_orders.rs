@@ -116,6 +116,7 @@ impl Host {
                 address,
                 owner: None,
                 next: None,
+                iscsi_port: 0, // The registry gives it one.
             }),
         }
     }

@@ -3,17 +3,19 @@
 //!
 //! How far it keeps out of the clients' way is in [`MoverPace`].
 //!
-//! A pass goes through everything twice: to move, and to look at what has come of it.
+//! A pass goes through everything twice: to move, and to look at what has come of it. What managers
+//! of an ensemble order is in `defrag_orders`.
 
 use std::time::Duration;
 
-use crossdock_members::{Change, DailyWindow};
+use crossdock_members::DailyWindow;
 use crossdock_names::FileRef;
 use crossdock_peer::NodeError;
 use crossdock_server::{MoverPace, MoverTurn, NodeInput};
 use crossdock_store::{DefragReport, DefragStep, FreeSpace, Layout, Moves, StoreInput};
 use crossdock_types::{Time, WallTime};
 
+use crate::defrag_orders::Orders;
 use crate::host::Host;
 use crate::message::Message;
 use crate::nodes::{Drain, NodeState};
@@ -63,9 +65,10 @@ pub struct DefragProgress {
 #[derive(Debug, Default)]
 pub(crate) struct Defrag {
     pub(crate) progress: DefragProgress,
+    pub(crate) orders: Orders,
     /// Nodes that have still to be gone through, by number.
     nodes: Vec<u32>,
-    placement: Option<u64>,
+    pub(crate) placement: Option<u64>,
     stage: Stage,
     /// The next step is the first of its stage at that node.
     is_first: bool,
@@ -111,7 +114,8 @@ impl Defrag {
     }
 
     pub(crate) fn due(&self) -> Option<Time> {
-        self.due.into_iter().chain(self.schedule_due).min()
+        let dues = [self.due, self.schedule_due, self.orders.due()];
+        dues.into_iter().flatten().min()
     }
 
     /// Whether a node has been asked for a step.
@@ -141,19 +145,14 @@ impl Defrag {
 }
 
 impl Host {
-    /// How far the last pass has come.
+    /// How far the last pass of this process has come.
     #[must_use]
     pub const fn defrag_progress(&self) -> &DefragProgress {
         &self.defrag.progress
     }
 
-    /// At which time of the day passes are made.
-    #[must_use]
-    pub fn defrag_schedule(&self) -> Option<DailyWindow> {
-        self.registry.state().defrag
-    }
-
-    /// Begins a pass over all nodes of this host, or over what they have of one file.
+    /// Begins a pass over all nodes of this host, or, at a manager of an ensemble, over all that are
+    /// there; or over what they have of one file.
     ///
     /// # Errors
     /// One is at work already, or there can be no such file.
@@ -163,7 +162,7 @@ impl Host {
         wall: WallTime,
         path: Option<&str>,
     ) -> Result<(), String> {
-        if self.defrag.progress.running {
+        if self.defrag.progress.running || self.is_order_under_way() {
             return Err(
                 "a pass is at work already; crossdock defrag status shows how far it is".to_owned(),
             );
@@ -190,7 +189,11 @@ impl Host {
                 let walk = Walk::new(&names, Goal::Defrag);
                 self.begin_walk(now, walk, volume_root());
             }
-            None => self.begin_pass(now),
+            None => {
+                if !self.order_defrag(now, None) {
+                    self.begin_pass(now);
+                }
+            }
         }
         self.advance(now, wall);
         Ok(())
@@ -201,7 +204,10 @@ impl Host {
     ///
     /// # Errors
     /// None is at work.
-    pub fn stop_defrag(&mut self) -> Result<(), String> {
+    pub fn stop_defrag(&mut self, now: Time) -> Result<(), String> {
+        if let Some(called_off) = self.call_off_defrag() {
+            return called_off;
+        }
         let defrag = &mut self.defrag;
         if !defrag.progress.running {
             return Err("no pass is at work".to_owned());
@@ -212,6 +218,7 @@ impl Host {
         defrag.placement = None;
         defrag.nodes.clear();
         defrag.due = None;
+        self.note_defrag_end(now);
         Ok(())
     }
 
@@ -221,8 +228,10 @@ impl Host {
         if !progress.running || progress.path.is_none() {
             return; // It was stopped before it had begun.
         }
-        self.defrag.placement = Some(file.id.0);
-        self.begin_pass(now);
+        if !self.order_defrag(now, Some(file)) {
+            self.defrag.placement = Some(file.id.0);
+            self.begin_pass(now);
+        }
     }
 
     /// It has not.
@@ -248,14 +257,21 @@ impl Host {
         wall: WallTime,
         window: Option<DailyWindow>,
     ) -> Result<(), String> {
-        self.change(Change::SetDefrag { window })?;
-        self.defrag.has_had_turn = false;
-        self.follow_defrag_schedule(now, wall);
-        self.advance(now, wall);
+        self.change(self.defrag_change(window))?;
+        if !self.registry.is_shared() {
+            self.defrag_rescheduled(now, wall);
+            self.advance(now, wall);
+        }
         Ok(())
     }
 
-    fn begin_pass(&mut self, now: Time) {
+    /// The time of the day is another one.
+    pub(crate) fn defrag_rescheduled(&mut self, now: Time, wall: WallTime) {
+        self.defrag.has_had_turn = false;
+        self.follow_defrag_schedule(now, wall);
+    }
+
+    pub(crate) fn begin_pass(&mut self, now: Time) {
         let running = self.nodes.values();
         let running = running.filter(|slot| slot.state == NodeState::Running);
         let mut nodes: Vec<u32> = running.map(|slot| slot.number).collect();
@@ -350,6 +366,9 @@ impl Host {
         if self.defrag.due.is_some_and(|due| due <= now) {
             self.step_defrag(now);
         }
+        if self.defrag.orders.due().is_some_and(|due| due <= now) {
+            self.follow_defrag(now, wall);
+        }
     }
 
     /// Begins at its time of the day, and lets go when that is over.
@@ -437,5 +456,6 @@ impl Host {
         }
         self.defrag.progress.running = false;
         self.defrag.progress.is_yielding = false;
+        self.note_defrag_end(now);
     }
 }

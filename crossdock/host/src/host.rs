@@ -8,7 +8,7 @@ use std::time::Duration;
 use crossdock_depot::{DepotEffect, DepotInput};
 use crossdock_disk::DiskRequest;
 use crossdock_http::{HttpConfig, HttpDoor, HttpEffect, HttpInput};
-use crossdock_iscsi::{IscsiConfig, IscsiDoor, IscsiEffect, IscsiInput, LunTable};
+use crossdock_iscsi::{IscsiConfig, IscsiDoor, IscsiEffect, IscsiInput, LunTable, Portals};
 use crossdock_link::{CallRef, Role, Stamped};
 use crossdock_locks::Holdings;
 use crossdock_members::{
@@ -411,6 +411,8 @@ pub struct Host {
     pub(crate) iscsi: IscsiDoor,
     /// The LUNs, as that door knows them.
     pub(crate) luns: Arc<LunTable>,
+    /// Where the iSCSI door was told that initiators connect.
+    pub(crate) portals: Portals,
     /// Changes of them that are not in the registry yet.
     pub(crate) lun_changes: Vec<LunChange>,
     /// The same of their reservations.
@@ -547,6 +549,7 @@ impl Host {
             http: HttpDoor::new(http),
             iscsi: IscsiDoor::new(iscsi),
             luns: Arc::default(),
+            portals: Portals::default(),
             lun_changes: Vec::new(),
             reserve_changes: Vec::new(),
             obedience: Obedience::default(),
@@ -598,6 +601,7 @@ impl Host {
         host.tell_exports();
         host.tell_tokens();
         host.tell_policy();
+        host.tell_portals();
         host.tell_luns();
         host.tell_object_gate();
         Ok(host)

@@ -1,10 +1,11 @@
 //! The iSCSI door within the host: its messages, and what it is told of LUNs.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crossdock_http::{HttpDoor, HttpInput};
-use crossdock_iscsi::{IscsiEffect, IscsiFigures, IscsiInput, LunTable, ReserveOrder};
+use crossdock_iscsi::{IscsiEffect, IscsiFigures, IscsiInput, LunTable, Portals, ReserveOrder};
 use crossdock_link::Frame;
 use crossdock_members::{Change, HostRecord, OpenError};
 use crossdock_names::{FileRef, HostId, SiteId};
@@ -242,6 +243,43 @@ impl Host {
             let input = IscsiInput::Reservations(changes);
             self.queue.push_back(Message::Iscsi(input));
         }
+    }
+
+    /// Tells the iSCSI door where initiators connect, here and at other gateways.
+    pub(crate) fn tell_portals(&mut self) {
+        let own = self.role.iscsi.clone();
+        let portals = match self.registry.is_shared() {
+            true => self.shared_portals(own),
+            false => Portals {
+                own,
+                port: 1,
+                ..Portals::default()
+            },
+        };
+        if portals != self.portals {
+            self.portals = portals.clone();
+            let input = IscsiInput::Portals(portals);
+            self.queue.push_back(Message::Iscsi(input));
+        }
+    }
+
+    fn shared_portals(&self, own: Vec<SocketAddr>) -> Portals {
+        let (state, instance) = (self.registry.state(), self.instance());
+        let record = state.hosts.get(&instance);
+        let mut portals = Portals {
+            own,
+            port: record.map_or(0, |record| record.iscsi_port),
+            ..Portals::default()
+        };
+        for portal in state.iscsi_portals() {
+            let told = (portal.address, portal.port);
+            if portal.is_virtual {
+                portals.virtual_ones.push(told);
+            } else if portal.host != instance {
+                portals.others.push(told);
+            }
+        }
+        portals
     }
 
     /// Whether an operation of another door would change the file of a LUN, or its name:

@@ -12,6 +12,7 @@ mod addresses;
 mod clocks;
 mod columns;
 mod defrag;
+mod defrag_orders;
 mod depots;
 mod equalize;
 mod evacuation;

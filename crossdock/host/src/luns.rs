@@ -90,6 +90,11 @@ pub enum LunError {
         "no LUN of an ensemble has a write cache: one gateway cannot flush what another one has; leave --write-cache out"
     )]
     Cached,
+    /// Several gateways serve it.
+    #[error(
+        "no LUN of an ensemble has a medium that can be taken out: it would be out at one gateway only; leave --removable out"
+    )]
+    Removable,
     /// Who may use it cannot be said so.
     #[error("{0}")]
     Access(String),
@@ -235,6 +240,9 @@ impl Host {
         check(&wish)?;
         if wish.has_write_cache && self.registry.is_shared() {
             return Err(LunError::Cached);
+        }
+        if wish.is_removable && self.registry.is_shared() {
+            return Err(LunError::Removable);
         }
         if self.lun_called(&wish.name).is_ok() {
             return Err(LunError::Exists(wish.name));

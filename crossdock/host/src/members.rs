@@ -193,6 +193,7 @@ impl Host {
         self.tell_exports();
         self.tell_tokens();
         self.tell_policy();
+        self.tell_portals();
         self.tell_luns();
         let live = &self.table.hosts.live;
         let is_live = |back: &Return| live.contains(&back.2);
@@ -217,6 +218,7 @@ impl Host {
         self.settle_luns(now);
         self.settle_reservations(now);
         self.tell_obeyed(now);
+        self.follow_defrag(now, wall);
         self.settle_addresses(now);
         self.settle_gateways(now);
         self.follow_addresses(now);

@@ -16,7 +16,7 @@ use crate::connection::{Connection, Phase};
 use crate::fence::{Fence, Obedience};
 use crate::figures::IscsiFigures;
 use crate::manage::Management;
-use crate::message::{ConnId, IscsiConfig, IscsiEffect, IscsiInput, LunTable};
+use crate::message::{ConnId, IscsiConfig, IscsiEffect, IscsiInput, LunTable, Portals};
 use crate::refuse::{Access, outcome_of};
 use crate::reserve::Change;
 use crate::respond::Outcome;
@@ -27,9 +27,6 @@ use crate::unit::{Committed, Unit};
 
 /// Calls of the door have this bit, those of others never.
 const CALL_BIT: u64 = 1 << 55;
-
-/// The group of portals in which all are: each leads to all that a session has.
-pub(crate) const PORTAL_GROUP: u16 = 1;
 
 /// What an asynchronous message tells: all connections of the session end.
 const SESSION_ENDS: u8 = 3;
@@ -45,7 +42,7 @@ const SESSION_ENDS: u8 = 3;
 pub struct IscsiDoor {
     pub(crate) config: IscsiConfig,
     pub(crate) luns: Arc<LunTable>,
-    pub(crate) portals: Vec<SocketAddr>,
+    pub(crate) portals: Portals,
     pub(crate) connections: BTreeMap<ConnId, Connection>,
     pub(crate) sessions: BTreeMap<SessionId, Session>,
     pub(crate) units: BTreeMap<u64, Unit>,
@@ -97,7 +94,7 @@ impl IscsiDoor {
         Self {
             config,
             luns: Arc::default(),
-            portals: Vec::new(),
+            portals: Portals::default(),
             connections: BTreeMap::new(),
             sessions: BTreeMap::new(),
             units: BTreeMap::new(),
@@ -511,10 +508,10 @@ impl IscsiDoor {
             }
             self.units.remove(&number);
         }
-        let may_cache_writes = self.config.may_cache_writes;
+        let is_shared = self.config.is_shared;
         for (&number, lun) in luns.iter() {
             let unit = self.units.entry(number);
-            let unit = unit.or_insert_with(|| Unit::new(lun.clone(), may_cache_writes));
+            let unit = unit.or_insert_with(|| Unit::new(lun.clone(), is_shared));
             let before = std::mem::replace(&mut unit.lun, lun.clone());
             if before == *lun {
                 continue;

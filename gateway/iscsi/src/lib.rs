@@ -44,5 +44,5 @@ mod unit;
 pub use door::IscsiDoor;
 pub use figures::IscsiFigures;
 pub use message::{
-    ConnId, IscsiConfig, IscsiEffect, IscsiInput, IscsiLimits, LunTable, ReserveOrder,
+    ConnId, IscsiConfig, IscsiEffect, IscsiInput, IscsiLimits, LunTable, Portals, ReserveOrder,
 };

@@ -15,7 +15,7 @@ use crossdock_types::{Payload, Time};
 
 use crate::chap::{Algorithm, BINARY_BYTES_MAX, CHALLENGE_BYTES};
 use crate::connection::{Connection, Phase};
-use crate::door::{IscsiDoor, PORTAL_GROUP};
+use crate::door::IscsiDoor;
 use crate::message::ConnId;
 use crate::negotiate::Parameters;
 use crate::session::{Session, SessionId};
@@ -223,11 +223,13 @@ impl IscsiDoor {
         let (proofs, mut answers) = login.take_pairs(&pairs, connections_max)?;
         let is_first = login.who.is_none();
         if is_first {
+            // A gateway that has no number yet is not one of the ensemble's.
+            let port = self.port_of(id);
+            let port = port.filter(|port| *port > 0).ok_or(Refusal::UNAVAILABLE)?;
             let who = self.identify(id, &pairs)?;
             let is_target_named = pairs.iter().any(|(key, _)| key == "TargetName");
             if is_target_named && request.tsih.get() == 0 {
-                let group = PORTAL_GROUP.to_string();
-                answers.push(("TargetPortalGroupTag".to_owned(), group));
+                answers.push(("TargetPortalGroupTag".to_owned(), port.to_string()));
             }
             if let Some(login) = self.login(id) {
                 login.who = Some(who);
@@ -380,6 +382,7 @@ impl IscsiDoor {
         let nexus = Nexus {
             initiator: who.initiator,
             isid: request.isid,
+            port: self.port_of(id).ok_or(Refusal::INVALID)?,
         };
         if self.is_stopping {
             return Err(Refusal::UNAVAILABLE);

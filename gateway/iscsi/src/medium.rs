@@ -2,7 +2,8 @@
 //! is there and what is not (SBC-3).
 //!
 //! Nothing happens to the bytes of a medium that was taken out. That it is out holds at this
-//! gateway, until it is loaded again or the gateway begins anew.
+//! gateway, until it is loaded again or the gateway begins anew; where other gateways serve the
+//! unit, too, it is refused, and so is stopping it.
 
 use crossdock_scsi::{AdditionalSense, Command, Sense, SenseKey};
 
@@ -44,10 +45,13 @@ impl IscsiDoor {
         session: SessionId,
         (is_start, is_load, power): (bool, bool, u8),
     ) -> Outcome {
+        let is_shared = self.config.is_shared;
         let Some(unit) = self.unit_of_mut(session) else {
             return Outcome::Good;
         };
         match (power, is_load) {
+            (0, true) if is_shared && !is_start => Sense::invalid_field(4, Some(1)).into(),
+            (0, false) if is_shared && !is_start => Sense::invalid_field(4, Some(0)).into(),
             (0, true) if !unit.lun.is_removable => Sense::invalid_field(4, Some(1)).into(),
             (0, true) => self.load_or_eject(session, is_start),
             (0, false) => {

@@ -27,9 +27,11 @@ pub struct IscsiConfig {
     pub patience: Duration,
     /// Bounds of what is kept for initiators.
     pub limits: IscsiLimits,
-    /// Whether a unit may have a write cache (WCE). Only where no other gateway serves the same
-    /// LUNs: SYNCHRONIZE CACHE reaches what this one has written.
-    pub may_cache_writes: bool,
+    /// Whether other gateways serve the same LUNs. Then no unit has a write cache (WCE), as
+    /// SYNCHRONIZE CACHE would have to reach what others have written; and what would hold at one
+    /// gateway only is not offered: RESERVE and RELEASE (6), other mode pages, units that are
+    /// stopped, media that are ejected (docs/decisions/0049).
+    pub is_shared: bool,
     /// A random secret of this process: challenges are made of it.
     pub seed: [u8; 32],
 }
@@ -39,7 +41,7 @@ impl Default for IscsiConfig {
         Self {
             patience: Duration::from_secs(30),
             limits: IscsiLimits::default(),
-            may_cache_writes: true,
+            is_shared: false,
             seed: [0; 32],
         }
     }
@@ -100,7 +102,7 @@ pub enum IscsiInput {
     /// [`IscsiEffect::Obeyed`] tells when nothing against them is under way any more.
     Reservations(u64),
     /// Where initiators connect.
-    Portals(Vec<SocketAddr>),
+    Portals(Portals),
     /// What came of [`IscsiEffect::Reserve`]: whether it is in the registry. The LUNs as they
     /// are now were told before.
     Reserved(u64, bool),
@@ -111,6 +113,21 @@ pub enum IscsiInput {
     /// The time of [`IscsiDoor::poll_timeout`](crate::IscsiDoor::poll_timeout) has come
     /// (or not yet).
     Timeout,
+}
+
+/// Where initiators find targets (RFC 7143 section 4.1.1): at the portals of all gateways. Those of a
+/// gateway are one port of the target, whose number is told as the portal group's tag; a
+/// virtual address is one of its own, as it is at several gateways in turn.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Portals {
+    /// Where this door listens; an address that stands for all of its kind as it is.
+    pub own: Vec<SocketAddr>,
+    /// Number of this gateway's port; 0 as long as it is not known.
+    pub port: u16,
+    /// Portals of other gateways, each with the number of its port.
+    pub others: Vec<(SocketAddr, u16)>,
+    /// Virtual addresses at gateways that listen there, this one among them.
+    pub virtual_ones: Vec<(SocketAddr, u16)>,
 }
 
 /// What a door wants done.

@@ -1,5 +1,7 @@
 //! Commands that are about the unit and not about its blocks.
 
+use std::collections::BTreeSet;
+
 use crossdock_limits::{EXCHANGE_BYTES_MAX, ISCSI_TRANSFER_BYTES_MAX};
 use crossdock_scsi::{
     AdditionalSense, BlockLimits, BlockRange, CapacityData, CdbError, Command, Identity, LbaStatus,
@@ -10,12 +12,19 @@ use crossdock_scsi::{
     unit_serial_number,
 };
 
-use crate::door::{IscsiDoor, PORTAL_GROUP};
+use crate::door::IscsiDoor;
 use crate::plan::{SAME_BYTES_MAX, UNMAP_BYTES_MAX, UNMAP_DESCRIPTORS_MAX, in_range};
 use crate::respond::Outcome;
 use crate::session::SessionId;
 use crate::task::{Asked, TaskId};
 use crate::unit::Unit;
+
+/// The group of target ports in which all are.
+const PORT_GROUP: u16 = 1;
+
+/// Held by one gateway, and obsolete since SPC-3.
+const RESERVE_6: u8 = 0x16;
+const RELEASE_6: u8 = 0x17;
 
 /// Bytes of a transfer that is worth it.
 const BEST_BYTES: u32 = 1 << 20;
@@ -39,7 +48,7 @@ impl IscsiDoor {
                 is_descriptor,
                 allocation,
             } => self.request_sense(asked.session, is_descriptor, allocation),
-            Command::Inquiry { page, allocation } => match inquiry(unit, page) {
+            Command::Inquiry { page, allocation } => match inquiry(unit, self.port(asked), page) {
                 Ok(data) => Outcome::parameters(data, allocation),
                 Err(sense) => sense.into(),
             },
@@ -75,12 +84,12 @@ impl IscsiDoor {
             Command::ReportPortGroups {
                 is_extended,
                 allocation,
-            } => Outcome::parameters(port_groups(is_extended), allocation),
+            } => Outcome::parameters(port_groups(is_extended, &self.portals.ports()), allocation),
             Command::ReportOpcodes {
                 query,
                 with_timeouts,
                 allocation,
-            } => opcodes(query, with_timeouts, allocation),
+            } => opcodes(query, with_timeouts, self.left_out(), allocation),
             Command::ReportTaskManagement {
                 is_long,
                 allocation,
@@ -166,6 +175,20 @@ impl IscsiDoor {
         Outcome::parameters(sense.encode(is_descriptor), allocation)
     }
 
+    /// Codes of commands that are not understood here.
+    pub(crate) const fn left_out(&self) -> &'static [u8] {
+        match self.config.is_shared {
+            true => &[RESERVE_6, RELEASE_6],
+            false => &[],
+        }
+    }
+
+    /// Number of the port through which something is asked.
+    fn port(&self, asked: &Asked) -> u16 {
+        let session = self.sessions.get(&asked.session);
+        session.map_or(self.portals.port, |session| session.nexus.port)
+    }
+
     fn is_read_only(&self, asked: &Asked) -> bool {
         let session = self.sessions.get(&asked.session);
         session.is_some_and(|session| session.rule.is_read_only)
@@ -181,7 +204,7 @@ fn identity<'a>(unit: &Unit, target: &'a str) -> Identity<'a> {
     }
 }
 
-fn inquiry(unit: &Unit, page: Option<u8>) -> Result<Vec<u8>, Sense> {
+fn inquiry(unit: &Unit, port: u16, page: Option<u8>) -> Result<Vec<u8>, Sense> {
     let target = unit.lun.target();
     let identity = identity(unit, &target);
     let Some(code) = page else {
@@ -189,8 +212,8 @@ fn inquiry(unit: &Unit, page: Option<u8>) -> Result<Vec<u8>, Sense> {
     };
     let page = VpdPage::from_code(code).ok_or(Sense::invalid_field(2, Some(7)))?;
     let portal = Portal {
-        port: PORTAL_GROUP,
-        group: PORTAL_GROUP,
+        port,
+        group: PORT_GROUP,
     };
     Ok(match page {
         VpdPage::SupportedPages => supported_pages(),
@@ -296,10 +319,10 @@ fn sense_mode(unit: &Unit, is_protected: bool, command: &Command) -> Outcome {
     }
 }
 
-fn opcodes(query: OpcodeQuery, with_timeouts: bool, allocation: u32) -> Outcome {
+fn opcodes(query: OpcodeQuery, with_timeouts: bool, without: &[u8], allocation: u32) -> Outcome {
     let data = match query {
-        OpcodeQuery::All => Some(supported_opcodes(with_timeouts)),
-        query => one_opcode(query, with_timeouts),
+        OpcodeQuery::All => Some(supported_opcodes(with_timeouts, without)),
+        query => one_opcode(query, with_timeouts, without),
     };
     match data {
         Some(data) => Outcome::parameters(data, allocation),
@@ -307,17 +330,20 @@ fn opcodes(query: OpcodeQuery, with_timeouts: bool, allocation: u32) -> Outcome 
     }
 }
 
-/// One group of one port, active and optimised (SPC-4 section 6.36).
-fn port_groups(is_extended: bool) -> Vec<u8> {
-    let mut data = if is_extended {
-        vec![0, 0, 0, 16, 0x10, 0, 0, 0]
-    } else {
-        vec![0, 0, 0, 12]
-    };
-    let [high, low] = PORTAL_GROUP.to_be_bytes();
-    data.extend([0, 0x01, high, low, 0, 0, 0, 1]);
-    data.extend([0, 0, high, low]);
-    data
+/// One group of all ports, active and optimised: a unit is as near through each gateway (SPC-4
+/// section 6.36).
+fn port_groups(is_extended: bool, ports: &BTreeSet<u16>) -> Vec<u8> {
+    let mut group = vec![0, 0x01]; // Its state; that active and optimised is supported.
+    group.extend(PORT_GROUP.to_be_bytes());
+    let count = u8::try_from(ports.len()).unwrap_or(u8::MAX);
+    group.extend([0, 0, 0, count]);
+    for port in ports.iter().take(usize::from(count)) {
+        group.extend([0, 0]);
+        group.extend(port.to_be_bytes());
+    }
+    let head: &[u8] = if is_extended { &[0x10, 0, 0, 0] } else { &[] };
+    let length = u32::try_from(head.len() + group.len()).unwrap_or(u32::MAX);
+    [&length.to_be_bytes()[..], head, &group].concat()
 }
 
 /// No block is bad for good: others take their places.

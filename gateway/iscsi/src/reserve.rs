@@ -13,7 +13,7 @@ use crossdock_scsi::{
 };
 use crossdock_types::Time;
 
-use crate::door::{IscsiDoor, PORTAL_GROUP};
+use crate::door::IscsiDoor;
 use crate::message::{IscsiEffect, ReserveOrder};
 use crate::plan::Plan;
 use crate::respond::Outcome;
@@ -189,7 +189,7 @@ impl IscsiDoor {
                         let is_holder = held.is_some_and(|held| held.holder == registrant.nexus);
                         kind.is_held_by_all() || is_holder
                     }),
-                    port: PORTAL_GROUP,
+                    port: registrant.nexus.port,
                     initiator: &registrant.nexus.initiator,
                     isid: registrant.nexus.isid,
                 });
@@ -209,6 +209,11 @@ impl IscsiDoor {
         list: &[u8],
     ) {
         match parse_reserve_out(list) {
+            // Registering with ports that others serve is none of the capabilities (ATP_C).
+            Ok(asked) if asked.is_all_ports && self.config.is_shared => {
+                let refused = Sense::invalid_parameter(20, Some(2));
+                self.complete(now, task, refused.into());
+            }
             Ok(asked) => {
                 let change = Change {
                     task,
@@ -534,6 +539,7 @@ mod tests {
         Nexus {
             initiator: format!("iqn.{number}"),
             isid: [0, 0, 0, 0, 0, number],
+            port: 1,
         }
     }
 

@@ -256,7 +256,7 @@ impl IscsiDoor {
     ) -> Result<(Planned, Gather), Box<Outcome>> {
         let refused = |sense: Sense| Box::new(Outcome::Sense(sense));
         let parsed = match (command.head.ahs_words, asked.is_read && asked.is_write) {
-            (0, false) => parse_cdb(&command.cdb),
+            (0, false) if !self.left_out().contains(&command.cdb[0]) => parse_cdb(&command.cdb),
             // Longer commands, and those that go both ways: there are none.
             _ => Err(crossdock_scsi::CdbError::Opcode(command.cdb[0])),
         };

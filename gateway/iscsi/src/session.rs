@@ -118,6 +118,7 @@ mod tests {
         let nexus = Nexus {
             initiator: "iqn.a".to_owned(),
             isid: [0; 6],
+            port: 1,
         };
         let rule = InitiatorRule::open("iqn.a");
         Session::new(nexus, Some(1), rule, Parameters::DEFAULT, cmd_sn)

@@ -1,6 +1,7 @@
 //! Text requests: which targets there are (SendTargets, RFC 7143 appendix C), and the few keys
 //! that may be said again once a session is there.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use bytes::Bytes;
@@ -11,8 +12,8 @@ use crossdock_peer::Lun;
 use crossdock_types::Payload;
 
 use crate::connection::TextRest;
-use crate::door::{IscsiDoor, PORTAL_GROUP};
-use crate::message::ConnId;
+use crate::door::IscsiDoor;
+use crate::message::{ConnId, Portals};
 
 impl IscsiDoor {
     /// Answers a text request, or goes on with an answer that was too long for one PDU.
@@ -102,29 +103,64 @@ impl IscsiDoor {
         };
         let may_use = |lun: &&Lun| lun.access.rule(initiator, connection.from()).is_some();
         let luns = self.luns.values().filter(is_meant).filter(may_use);
-        let portals = self.portals_for(connection.local);
+        let portals = self.portals.told_to(connection.local);
         let mut told = Vec::new();
         for lun in luns {
             told.push(("TargetName".to_owned(), lun.target()));
-            let address = |portal: &SocketAddr| {
-                let value = format!("{portal},{PORTAL_GROUP}");
-                ("TargetAddress".to_owned(), value)
+            let address = |(portal, port): &(SocketAddr, u16)| {
+                ("TargetAddress".to_owned(), format!("{portal},{port}"))
             };
             told.extend(portals.iter().map(address));
         }
         told
     }
 
-    /// Where targets are, for who has come to that address: it stands for all of its kind.
-    fn portals_for(&self, local: Option<SocketAddr>) -> Vec<SocketAddr> {
+    /// Number of the port to which a connection has come.
+    pub(crate) fn port_of(&self, id: ConnId) -> Option<u16> {
+        let connection = self.connections.get(&id)?;
+        Some(self.portals.port_at(connection.local))
+    }
+}
+
+impl Portals {
+    /// Number of the port that has this address of the machine.
+    fn port_at(&self, local: Option<SocketAddr>) -> u16 {
+        self.virtual_at(local).unwrap_or(self.port)
+    }
+
+    fn virtual_at(&self, local: Option<SocketAddr>) -> Option<u16> {
+        let local = local?.ip().to_canonical();
+        let mut virtual_ones = self.virtual_ones.iter();
+        let found = virtual_ones.find(|(address, _)| address.ip() == local);
+        found.map(|(_, port)| *port)
+    }
+
+    /// All portals of a target, for who has come to that address; this gateway's are the first.
+    /// Who came to a virtual address is told these: they are what initiators know there.
+    fn told_to(&self, local: Option<SocketAddr>) -> Vec<(SocketAddr, u16)> {
+        if self.virtual_at(local).is_some() {
+            return self.virtual_ones.clone();
+        }
         let resolve = |portal: &SocketAddr| match local {
             _ if !portal.ip().is_unspecified() => Some(*portal),
             Some(local) => Some(SocketAddr::new(local.ip().to_canonical(), portal.port())),
             None => None,
         };
-        let mut portals: Vec<SocketAddr> = self.portals.iter().filter_map(resolve).collect();
-        portals.sort_unstable();
-        portals.dedup();
-        portals
+        let own = self.own.iter().filter_map(resolve);
+        let own: BTreeSet<SocketAddr> = own.collect();
+        let is_here = local.is_some_and(|local| local.ip().to_canonical().is_loopback());
+        // The loopback of another machine leads nobody there.
+        let is_usable = |(address, _): &&(SocketAddr, u16)| is_here || !address.ip().is_loopback();
+        let others: BTreeSet<(SocketAddr, u16)> =
+            self.others.iter().filter(is_usable).copied().collect();
+        let own = own.into_iter().map(|address| (address, self.port));
+        own.chain(others).collect()
+    }
+
+    /// Numbers of all ports of a target, in order.
+    pub(crate) fn ports(&self) -> BTreeSet<u16> {
+        let others = self.others.iter().chain(&self.virtual_ones);
+        let others = others.map(|(_, port)| *port);
+        others.chain([self.port]).collect()
     }
 }

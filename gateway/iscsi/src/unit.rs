@@ -50,11 +50,12 @@ pub(crate) struct Unit {
 }
 
 impl Unit {
-    /// It may have a write cache; whether it has one is the unit's.
-    pub(crate) fn new(lun: Lun, may_cache: bool) -> Self {
+    /// Where other gateways serve it, too, it has no write cache, and its pages stay as they are.
+    pub(crate) fn new(lun: Lun, is_shared: bool) -> Self {
         let pages = ModePages {
-            is_write_cached: may_cache && lun.has_write_cache,
-            may_change_cache: may_cache,
+            is_write_cached: !is_shared && lun.has_write_cache,
+            may_change_cache: !is_shared,
+            may_change_control: !is_shared,
             is_descriptor_sense: false,
             is_software_protected: false,
         };
@@ -269,7 +270,7 @@ mod tests {
             access: LunAccess::local(),
             reservations: Reservations::default(),
         };
-        Unit::new(lun, true)
+        Unit::new(lun, false)
     }
 
     fn queue(unit: &mut Unit, task: u64, range: Range<u64>, is_change: bool, attribute: Attribute) {

@@ -575,12 +575,19 @@ fn read_log(
     let (rows, cells) = (geometry.rows(), pool.sets[set].data_cells());
     let slots = head.get(to_usize(LOG_OFFSET)..).unwrap_or(&[]);
     let slots = slots.chunks_exact(to_usize(geometry.slot_bytes()));
-    for slot in slots.take(usize::from(geometry.log_slots)) {
-        let Some(record) = ParityRecord::decode(slot, disk, rows, cells) else {
+    let slots = slots.take(usize::from(geometry.log_slots));
+    let records = slots.filter_map(|slot| ParityRecord::decode(slot, disk, rows, cells));
+    let records: Vec<ParityRecord> = records.collect();
+    let Some(last) = records.iter().map(|record| record.sequence).max() else {
+        return;
+    };
+    recovery.sequences.insert(disk, last + 1);
+    for record in records {
+        // Slots are used in turn, and written in any order: where the next record has not come to
+        // this slot, a newer one of the same stripe may have been written over already.
+        if record.sequence + u64::from(geometry.log_slots) <= last {
             continue;
-        };
-        let next = recovery.sequences.entry(disk).or_default();
-        *next = (record.sequence + 1).max(*next);
+        }
         let key = (set, record.stripe);
         let stripe = recovery
             .stripes

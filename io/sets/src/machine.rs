@@ -12,6 +12,7 @@ mod grow;
 mod labels;
 mod members;
 mod mirror;
+mod neighbours;
 mod opening;
 mod parity_write;
 mod read;
@@ -40,6 +41,7 @@ use flush::Flush;
 use grow::Growing;
 use labels::Labels;
 use mirror::Intent;
+use neighbours::Sequences;
 use opening::Recovering;
 use parity_write::{DirtyRow, Ring};
 use rebuild::Rebuild;
@@ -197,6 +199,8 @@ pub struct DiskSets {
     requests: BTreeMap<u64, Request>,
     works: BTreeMap<u64, Work>,
     sent: BTreeMap<u64, Sent>,
+    /// Requests that disks have as one command, by its number.
+    merged: BTreeMap<u64, Vec<neighbours::Member>>,
     flushes: BTreeMap<u64, Flush>,
     growing: Option<Growing>,
     grows: VecDeque<(DiskToken, u64)>,
@@ -228,6 +232,7 @@ struct Attached {
     is_out: bool,
     /// It has a label. Those that have none yet get it after all others.
     is_labelled: bool,
+    sequences: Sequences,
 }
 
 impl Attached {
@@ -240,6 +245,7 @@ impl Attached {
             read_errors: 0,
             is_out: false,
             is_labelled: found.is_labelled,
+            sequences: Sequences::default(),
         }
     }
 }
@@ -332,6 +338,7 @@ impl DiskSets {
             requests: BTreeMap::new(),
             works: BTreeMap::new(),
             sent: BTreeMap::new(),
+            merged: BTreeMap::new(),
             flushes: BTreeMap::new(),
             growing: None,
             grows: VecDeque::new(),
@@ -376,6 +383,16 @@ impl DiskSets {
     /// A disk has answered.
     pub fn disk_completed(&mut self, now: Time, disk: DiskNumber, completion: DiskCompletion) {
         self.now = now;
+        for answer in self.landed(disk, completion) {
+            self.take_answer(disk, answer);
+        }
+        self.mind_rebuilds();
+        self.mind_comparing();
+        self.see_off();
+    }
+
+    /// A request to a disk has its answer.
+    fn take_answer(&mut self, disk: DiskNumber, completion: DiskCompletion) {
         let Some(sent) = self.sent.remove(&completion.token.0) else {
             return; // Not ours.
         };
@@ -394,9 +411,6 @@ impl DiskSets {
             Purpose::Intent(set) => self.intent_answered(set),
             Purpose::Format => self.format_answered(disk, completion.result.err()),
         }
-        self.mind_rebuilds();
-        self.mind_comparing();
-        self.see_off();
     }
 
     /// Time has passed.
@@ -526,8 +540,7 @@ impl DiskSets {
         if let Some(attached) = self.disks.get_mut(&disk) {
             attached.in_flight += 1;
         }
-        let token = DiskToken(token);
-        self.out.push_back((disk, DiskRequest { token, operation }));
+        self.queue(disk, token, operation);
     }
 
     /// Where a stripe begins on every member of its set.

@@ -65,6 +65,10 @@ pub struct AddressRecord {
     pub owner: Option<u64>,
     /// The gateway that gets it once the owner has given it up.
     pub next: Option<u64>,
+    /// Number of the target port that it is for initiators of iSCSI; 0 if it was added by an earlier
+    /// version.
+    #[serde(default)]
+    pub iscsi_port: u16,
 }
 
 impl AddressRecord {
@@ -93,6 +97,7 @@ impl State {
             address,
             owner: None,
             next: None,
+            iscsi_port: self.free_iscsi_port(),
         });
         self.assign_addresses();
         Ok(())

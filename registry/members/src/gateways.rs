@@ -22,6 +22,17 @@ pub struct GatewayRecord {
     /// To which exports it is scoped, by number; `None`: to all, without proofs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scope: Option<BTreeSet<u32>>,
+    /// Numbers of the target ports that gateways of that name have had; several, where several had
+    /// it at a time.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub iscsi_ports: BTreeSet<u16>,
+}
+
+impl GatewayRecord {
+    /// Whether nothing is lost with it that an administrator has said.
+    const fn says_nothing(&self) -> bool {
+        !self.is_revoked && self.scope.is_none()
+    }
 }
 
 impl State {
@@ -72,9 +83,8 @@ impl State {
     fn remember_gateway(&mut self, name: &str) -> Option<&mut GatewayRecord> {
         if !self.gateways.contains_key(name) && self.gateways.len() >= GATEWAYS_MAX {
             let is_live = |name: &String| self.hosts.values().any(|host| host.name == *name);
-            let says_nothing = GatewayRecord::default();
             let mut idle = self.gateways.iter();
-            let idle = idle.find(|(name, known)| **known == says_nothing && !is_live(name));
+            let idle = idle.find(|(name, known)| known.says_nothing() && !is_live(name));
             let idle = idle.map(|(name, _)| name.clone())?;
             self.gateways.remove(&idle);
         }

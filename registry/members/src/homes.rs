@@ -252,7 +252,10 @@ impl State {
                 "an ensemble has at most {NODES_MAX} nodes"
             )));
         }
-        self.nodes.push(NodeRecord::new(id, number));
+        self.nodes.push(NodeRecord {
+            defrag: self.defrag,
+            ..NodeRecord::new(id, number)
+        });
         Ok(())
     }
 
@@ -304,7 +307,11 @@ impl State {
             return Err(refused(format!("node {fresh:016x} is there already")));
         }
         self.move_homes_from(id);
-        *self.node_mut(number)? = NodeRecord::new(fresh, number);
+        let place = self.node_mut(number)?;
+        *place = NodeRecord {
+            defrag: place.defrag,
+            ..NodeRecord::new(fresh, number)
+        };
         for set in self.sets.values_mut() {
             // Where nobody else is, it will be made equal from its very beginning.
             if let Some(place) = set.home.iter().position(|&home| home == id) {

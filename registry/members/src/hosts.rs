@@ -49,6 +49,13 @@ pub struct HostRecord {
     /// Of a gateway: reservations of LUNs as they were after so many changes are obeyed by it.
     #[serde(default)]
     pub reservations_obeyed: u64,
+    /// Of a gateway: where initiators of iSCSI connect; an address that stands for all of the
+    /// machine's as it is.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub iscsi: Vec<SocketAddr>,
+    /// Number of the target port that these are, from when it has joined; 0 without any.
+    #[serde(default)]
+    pub iscsi_port: u16,
 }
 
 /// A door of nodes for HTTP clients.
@@ -134,7 +141,7 @@ impl State {
     /// members only where nobody else is, under a new epoch, and come back to
     /// the others' sets when they have caught up. Who had its nodes, or the address
     /// at which it listens, has ended.
-    pub(crate) fn join(&mut self, host: u64, record: HostRecord) -> Result<(), Conflict> {
+    pub(crate) fn join(&mut self, host: u64, mut record: HostRecord) -> Result<(), Conflict> {
         if self.hosts.contains_key(&host) {
             return Ok(());
         }
@@ -159,6 +166,7 @@ impl State {
         }
         let is_manager = record.is_manager;
         self.note_gateway(&record);
+        self.assign_iscsi_port(&mut record);
         let nodes = record.nodes.clone();
         self.hosts.insert(host, record);
         self.fill_empty(&nodes);

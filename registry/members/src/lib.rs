@@ -9,12 +9,14 @@
 
 mod addresses;
 mod daily;
+mod defrag;
 mod embedded;
 mod gateways;
 mod homes;
 mod hosts;
 mod luns;
 mod policy;
+mod ports;
 mod shared;
 mod state;
 mod trust;
@@ -22,11 +24,13 @@ mod web_tokens;
 
 pub use addresses::{AddressRecord, VirtualAddress};
 pub use daily::{DailyWindow, DailyWindowError};
+pub use defrag::{DefragOrderRecord, DefragResult, LayoutRecord};
 pub use embedded::{Embedded, OpenError, REGISTRY_FILE_BYTES};
 pub use gateways::{GatewayRecord, NO_SCOPES};
 pub use homes::Placement;
 pub use hosts::{DepotDoor, HostRecord, NodeDoor, SiteLoad};
 pub use policy::PolicyRecord;
+pub use ports::IscsiPortal;
 pub use shared::{Registry, Shared};
 pub use state::{
     Change, Conflict, DirectoryRecord, ExportRecord, NodeRecord, SITE_SETS, SetRecord, State,

@@ -13,6 +13,7 @@ use thiserror::Error;
 
 use crate::addresses::{AddressRecord, VirtualAddress};
 use crate::daily::DailyWindow;
+use crate::defrag::{DefragOrderRecord, DefragResult};
 use crate::gateways::GatewayRecord;
 use crate::homes::Placement;
 use crate::hosts::HostRecord;
@@ -35,6 +36,12 @@ pub struct NodeRecord {
     /// Whether it is to hold nothing any more.
     #[serde(default)]
     pub is_draining: bool,
+    /// When its disks are defragmented, every day, in an ensemble on many hosts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub defrag: Option<DailyWindow>,
+    /// What has come there of the last order to defragment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub defrag_done: Option<DefragResult>,
 }
 
 impl NodeRecord {
@@ -46,6 +53,8 @@ impl NodeRecord {
             stopped: false,
             is_used: false,
             is_draining: false,
+            defrag: None,
+            defrag_done: None,
         }
     }
 }
@@ -192,6 +201,9 @@ pub struct State {
     /// When the nodes' disks are defragmented, every day.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub defrag: Option<DailyWindow>,
+    /// What the nodes of an ensemble on many hosts were last ordered to defragment at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub defrag_order: Option<DefragOrderRecord>,
 }
 
 /// Somebody else was faster.
@@ -475,6 +487,34 @@ pub enum Change {
         /// When, every day.
         window: Option<DailyWindow>,
     },
+    /// One node's are.
+    SetNodeDefrag {
+        /// Its id.
+        node: u64,
+        /// When, every day.
+        window: Option<DailyWindow>,
+    },
+    /// The nodes that are there are to put together at once what they have.
+    OrderDefrag {
+        /// One more than that of the last order that was seen.
+        number: u64,
+        /// Of this file; `None`: everything.
+        file: Option<u64>,
+        /// What its path is.
+        path: Option<String>,
+    },
+    /// They are not to go on with that.
+    StopDefrag {
+        /// Number of the order.
+        number: u64,
+    },
+    /// An order is over at a node.
+    EndDefrag {
+        /// The node's id.
+        node: u64,
+        /// What came of it.
+        result: DefragResult,
+    },
 }
 
 impl State {
@@ -547,6 +587,7 @@ impl State {
             lun_directory: None,
             reservation_changes: 0,
             defrag: None,
+            defrag_order: None,
         }
     }
 
@@ -660,10 +701,15 @@ impl State {
             Change::ObeyReservations { host, changes } => {
                 return self.obey_reservations(host, changes);
             }
-            Change::SetDefrag { window } => {
-                self.defrag = window;
-                return Ok(());
+            Change::SetDefrag { window } => return self.schedule_defrag(None, window),
+            Change::SetNodeDefrag { node, window } => {
+                return self.schedule_defrag(Some(node), window);
             }
+            Change::OrderDefrag { number, file, path } => {
+                return self.order_defrag(number, file, path);
+            }
+            Change::StopDefrag { number } => return self.stop_defrag(number),
+            Change::EndDefrag { node, result } => return self.end_defrag(node, result),
         }
         self.table_epoch += 1;
         Ok(())

@@ -43,6 +43,7 @@ const PARAMETERS: ModeParameters = ModeParameters {
 const PAGES: ModePages = ModePages {
     is_write_cached: true,
     may_change_cache: true,
+    may_change_control: true,
     is_descriptor_sense: false,
     is_software_protected: false,
 };

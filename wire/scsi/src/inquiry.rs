@@ -58,7 +58,7 @@ pub struct Identity<'a> {
 /// Through what a unit is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Portal {
-    /// Number of the port, from 1 on.
+    /// Number of the port, from 1 on: of iSCSI the target portal group tag.
     pub port: u16,
     /// Number of the group of ports that are equally good.
     pub group: u16,
@@ -134,7 +134,7 @@ pub fn device_identification(identity: &Identity<'_>, portal: Portal) -> Vec<u8>
     add(ASCII, UNIT | 1, &t10);
     add(0x50 | BINARY, PORT | 4, &numbered(portal.port));
     add(0x50 | BINARY, PORT | 5, &numbered(portal.group));
-    let port = format!("{},t,0x{:04x}", identity.target, portal.group);
+    let port = format!("{},t,0x{:04x}", identity.target, portal.port);
     add(UTF8, PORT | 8, &name_string(&port));
     add(UTF8, TARGET | 8, &name_string(identity.target));
     page(VpdPage::Identification, body)

@@ -21,6 +21,8 @@ pub struct ModePages {
     pub is_write_cached: bool,
     /// Whether WCE may be changed.
     pub may_change_cache: bool,
+    /// Whether D_SENSE and SWP may be changed.
+    pub may_change_control: bool,
     /// D_SENSE: sense data has descriptor format.
     pub is_descriptor_sense: bool,
     /// SWP: nothing may be written.
@@ -233,7 +235,10 @@ impl Values {
                 page[4] = bit(pages.is_software_protected, 0x08);
                 (page[8], page[9]) = (0xff, 0xff); // Busy for how long: nobody knows.
             }
-            (Self::Changeable(_), CONTROL) => (page[2], page[4]) = (0x04, 0x08),
+            (Self::Changeable(pages), CONTROL) => {
+                page[2] = bit(pages.may_change_control, 0x04);
+                page[4] = bit(pages.may_change_control, 0x08);
+            }
             _ => {}
         }
         Some(page)
@@ -247,6 +252,7 @@ mod tests {
     const PAGES: ModePages = ModePages {
         is_write_cached: true,
         may_change_cache: true,
+        may_change_control: true,
         is_descriptor_sense: false,
         is_software_protected: false,
     };

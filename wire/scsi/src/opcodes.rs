@@ -186,11 +186,12 @@ pub(crate) fn find(code: u8, action: Option<u16>) -> Option<&'static Opcode> {
 /// No limit on how long a command takes is told: nothing more than that there is none.
 const TIMEOUTS: [u8; 12] = [0, 10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
-/// The list of all commands (SPC-4 table 291).
+/// The list of all commands but those `without` (SPC-4 table 291).
 #[must_use]
-pub fn supported_opcodes(with_timeouts: bool) -> Vec<u8> {
+pub fn supported_opcodes(with_timeouts: bool, without: &[u8]) -> Vec<u8> {
     let mut data = vec![0; 4];
-    for opcode in OPCODES {
+    let is_there = |opcode: &&Opcode| !without.contains(&opcode.code);
+    for opcode in OPCODES.iter().filter(is_there) {
         let timeouts = if with_timeouts { 2 } else { 0 };
         let has_action = u8::from(opcode.action.is_some());
         data.extend([opcode.code, 0]);
@@ -206,10 +207,10 @@ pub fn supported_opcodes(with_timeouts: bool) -> Vec<u8> {
     data
 }
 
-/// What is told of one command (SPC-4 table 293); `None` if the question makes no sense: a
-/// code with service actions without one, or the other way round.
+/// What is told of one command (SPC-4 table 293), those `without` not being supported; `None` if
+/// the question makes no sense: a code with service actions without one, or the other way round.
 #[must_use]
-pub fn one_opcode(query: OpcodeQuery, with_timeouts: bool) -> Option<Vec<u8>> {
+pub fn one_opcode(query: OpcodeQuery, with_timeouts: bool, without: &[u8]) -> Option<Vec<u8>> {
     let (code, found) = match query {
         OpcodeQuery::All => return None,
         OpcodeQuery::Code(code) if has_actions(code) => return None,
@@ -224,6 +225,7 @@ pub fn one_opcode(query: OpcodeQuery, with_timeouts: bool) -> Option<Vec<u8>> {
         OpcodeQuery::Either(code, action) if has_actions(code) => (code, find(code, Some(action))),
         OpcodeQuery::Either(code, _) => (code, find(code, None)),
     };
+    let found = found.filter(|opcode| !without.contains(&opcode.code));
     let Some(opcode) = found else {
         return Some(vec![0, 1, 0, 0]); // Not supported.
     };
@@ -284,7 +286,7 @@ mod tests {
     #[test]
     fn lists_are_as_long_as_they_say() {
         for (with_timeouts, entry_bytes) in [(false, 8), (true, 20)] {
-            let list = supported_opcodes(with_timeouts);
+            let list = supported_opcodes(with_timeouts, &[]);
             assert_eq!(list.len(), 4 + OPCODES.len() * entry_bytes);
             let length = u32::from_be_bytes([list[0], list[1], list[2], list[3]]);
             assert_eq!(length as usize, list.len() - 4);
@@ -295,16 +297,19 @@ mod tests {
     /// are told from commands that are not there.
     #[test]
     fn one_command_is_described() {
-        let read = one_opcode(OpcodeQuery::Code(0x28), false).expect("an answer");
+        let read = one_opcode(OpcodeQuery::Code(0x28), false, &[]).expect("an answer");
         assert_eq!(read[..6], [0, 3, 0, 10, 0x28, 0x1a]);
-        let capacity = one_opcode(OpcodeQuery::Action(0x9e, 0x10), true).expect("an answer");
+        let capacity = one_opcode(OpcodeQuery::Action(0x9e, 0x10), true, &[]).expect("an answer");
         assert_eq!(capacity[..6], [0, 0x83, 0, 16, 0x9e, 0x10]);
         assert_eq!(capacity.len(), 4 + 16 + 12);
         let none = Some(vec![0, 1, 0, 0]);
-        assert_eq!(one_opcode(OpcodeQuery::Code(0xff), false), none);
-        assert_eq!(one_opcode(OpcodeQuery::Action(0x9e, 0x1f), false), none);
-        assert_eq!(one_opcode(OpcodeQuery::Code(0x9e), false), None);
-        assert_eq!(one_opcode(OpcodeQuery::Action(0x28, 0), false), None);
-        assert!(one_opcode(OpcodeQuery::Either(0x28, 0), false).is_some());
+        assert_eq!(one_opcode(OpcodeQuery::Code(0xff), false, &[]), none);
+        assert_eq!(
+            one_opcode(OpcodeQuery::Action(0x9e, 0x1f), false, &[]),
+            none
+        );
+        assert_eq!(one_opcode(OpcodeQuery::Code(0x9e), false, &[]), None);
+        assert_eq!(one_opcode(OpcodeQuery::Action(0x28, 0), false, &[]), None);
+        assert!(one_opcode(OpcodeQuery::Either(0x28, 0), false, &[]).is_some());
     }
 }

@@ -142,21 +142,29 @@ impl Shell {
             | (
                 Command::ScrubStart
                 | Command::ScrubStatus
-                | Command::DefragStatus
-                | Command::DefragOrder(DefragOrder::Now | DefragOrder::Stop)
                 | Command::DiskList
                 | Command::DiskOrder(_),
                 Part::Node { .. },
             )
-            | (Command::FsckStart(_) | Command::FsckStatus, Part::Manager { .. }) => return Ok(()),
-            (Command::DefragOrder(DefragOrder::File { .. } | DefragOrder::Schedule { .. }), _) => {
-                "nodes of an ensemble know no paths and keep no times: say crossdock defrag --now to a node's admin port, as often as it is to be done".to_owned()
+            | (
+                Command::DefragStatus
+                | Command::DefragOrder(
+                    DefragOrder::Now | DefragOrder::Stop | DefragOrder::Schedule { .. },
+                ),
+                Part::Node { .. } | Part::Manager { .. },
+            )
+            | (
+                Command::DefragOrder(DefragOrder::File { .. })
+                | Command::FsckStart(_)
+                | Command::FsckStatus,
+                Part::Manager { .. },
+            ) => return Ok(()),
+            (Command::DefragStatus | Command::DefragOrder(_), _) => {
+                "managers have files put together, at all nodes that have something of them: ask one's admin port (crossdock status lists them), or, without --file, a node's for that node alone".to_owned()
             }
             (
                 Command::ScrubStart
                 | Command::ScrubStatus
-                | Command::DefragStatus
-                | Command::DefragOrder(DefragOrder::Now | DefragOrder::Stop)
                 | Command::DiskList
                 | Command::DiskOrder(_),
                 _,

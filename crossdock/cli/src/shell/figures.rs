@@ -52,7 +52,8 @@ impl Shell {
         if self.told.is_scrubbing != self.host.scrub_progress().running {
             self.tell_scrub();
         }
-        if self.told.is_moving != self.host.defrag_progress().running {
+        let is_elsewhere = self.host.orders_nodes(); // The nodes tell.
+        if !is_elsewhere && self.told.is_moving != self.host.defrag_progress().running {
             self.tell_defrag();
         }
     }

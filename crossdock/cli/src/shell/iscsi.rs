@@ -1,7 +1,5 @@
 //! The iSCSI door's sockets.
 
-use std::net::SocketAddr;
-
 use crossdock_host::HostInput;
 use crossdock_iscsi::{ConnId, IscsiEffect, IscsiInput};
 use crossdock_net::{Driver, Event};
@@ -10,11 +8,6 @@ use super::Shell;
 use super::clients::Heard;
 
 impl Shell {
-    /// Tells the door where initiators connect.
-    pub(crate) fn tell_portals(&mut self, portals: Vec<SocketAddr>) {
-        self.give(HostInput::Iscsi(IscsiInput::Portals(portals)));
-    }
-
     /// Something has happened at an initiator's connection; the event again if it is somebody
     /// else's.
     pub(super) fn take_iscsi_event(&mut self, event: Event) -> Option<Event> {

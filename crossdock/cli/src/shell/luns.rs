@@ -91,6 +91,7 @@ fn refusal(error: &LunError) -> Refusal {
         | LunError::Block(_)
         | LunError::Shrinks { .. }
         | LunError::Cached
+        | LunError::Removable
         | LunError::Access(_)
         | LunError::Path { .. }
         | LunError::SourceTooLong { .. } => Refusal::Invalid(what),

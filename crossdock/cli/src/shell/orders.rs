@@ -96,7 +96,7 @@ impl Shell {
             Command::LunRemove(name) => return self.remove_lun(&name, reply),
             Command::LunList => self.list_luns(),
             Command::DiskList => self.list_disks(),
-            Command::DiskOrder(order) => self.order_disk(&order),
+            Command::DiskOrder(order) => return self.order_disk(&order, reply),
             Command::QuotaSet(setting) => return self.set_quota(&setting, reply),
             Command::QuotaRemove(id) => return self.remove_quota(id, reply),
             Command::Place(placing) => return self.place(placing, reply),
@@ -151,7 +151,7 @@ impl Shell {
         let (now, wall) = (now(), wall_time());
         let done = match order {
             DefragOrder::Now => self.host.start_defrag(now, wall, None),
-            DefragOrder::Stop => self.host.stop_defrag(),
+            DefragOrder::Stop => self.host.stop_defrag(now),
             DefragOrder::File { path } => self.host.start_defrag(now, wall, Some(&path)),
             DefragOrder::Schedule { window } => {
                 let window = window.map(|text| text.parse::<DailyWindow>()).transpose();

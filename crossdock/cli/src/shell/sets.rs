@@ -14,10 +14,12 @@ use crossdock_sets::{DiskNumber, DiskSets, Options, SetsError, SetsEvent, SetsSt
 use crossdock_store::StoreDisk;
 use crossdock_types::Time;
 use serde::{Deserialize, Serialize};
+use tokio::sync::oneshot;
 use tracing::{error, info, warn};
 
 use super::nodes::DataDisk;
 use super::set_changes::Retiring;
+use super::waiting::tell;
 use super::{DiskRole, Shell, wall_time};
 use crate::report;
 use crate::sets::{self, OpenSets};
@@ -40,6 +42,12 @@ pub(crate) struct NodeDisks {
     /// How far a set is that is being retired, if there is one.
     pub(crate) retiring: Option<Retiring>,
 }
+
+/// Nodes, and which changes of their labels all disks are to tell of.
+pub(super) type Labelling = Vec<(u32, u64)>;
+
+/// Orders that wait for labels.
+const LABEL_WAITING_MAX: usize = 16;
 
 impl NodeSets {
     pub(super) fn submit(&mut self, request: DiskRequest) {
@@ -83,6 +91,9 @@ impl Shell {
             sets.machine.disk_completed(now(), member, completion);
         }
         self.carry_sets(number);
+        if !self.label_waiting.is_empty() {
+            self.answer_labelled();
+        }
     }
 
     /// Hands over what the sets of a node want, and have done.
@@ -145,7 +156,7 @@ impl Shell {
                 info!(node = number, blocks, "the disks of all sets agree");
                 self.host.scrub_agreed(number, blocks);
             }
-            event => tell(number, event),
+            event => log_event(number, event),
         }
     }
 
@@ -219,10 +230,30 @@ impl Shell {
         }
     }
 
-    /// What an administrator wants of disks.
-    pub(super) fn order_disk(&mut self, order: &DiskOrder) -> Answer {
+    /// What an administrator wants of disks. That a set goes, or stays, is answered when it
+    /// outlasts a loss of power.
+    pub(super) fn order_disk(&mut self, order: &DiskOrder, reply: oneshot::Sender<Answer>) {
+        let waits = matches!(order, DiskOrder::Retire { .. } | DiskOrder::Keep { .. });
+        if waits && self.label_waiting.len() >= LABEL_WAITING_MAX {
+            let what = "disks are slow to keep what was ordered before; try again".to_owned();
+            return tell(reply, Err(Refusal::Conflict(what)));
+        }
+        let changed = match self.change_disks(order) {
+            Ok(changed) => changed,
+            Err(refusal) => return tell(reply, Err(refusal)),
+        };
+        if waits {
+            self.label_waiting.push((changed, reply));
+            return self.answer_labelled();
+        }
+        tell(reply, self.list_disks());
+    }
+
+    /// Carries out an order at the nodes that it is for: which, and the last changes of their
+    /// labels.
+    fn change_disks(&mut self, order: &DiskOrder) -> Result<Labelling, Refusal> {
         let numbers: Vec<u32> = self.nodes.keys().copied().collect();
-        let (mut is_done, mut refused) = (false, None);
+        let (mut changed, mut refused) = (Labelling::new(), None);
         for number in numbers {
             let is_other = order.node().is_some_and(|node| node != number);
             if is_other || self.sets_of(number).is_none() {
@@ -237,9 +268,10 @@ impl Shell {
                 DiskOrder::Pause => self.pause(number, true),
                 DiskOrder::Resume => self.pause(number, false),
             };
+            let change = self.sets_of(number).map(|sets| sets.machine.label_change());
             self.carry_sets(number);
             match result {
-                Ok(()) => is_done = true,
+                Ok(()) => changed.extend(change.map(|change| (number, change))),
                 // That another node does not know the disk says less.
                 Err(error) if matches!(refused, None | Some(Refusal::Unknown(_))) => {
                     refused = Some(error);
@@ -247,10 +279,26 @@ impl Shell {
                 Err(_) => {}
             }
         }
-        if !is_done {
-            return Err(refused.unwrap_or_else(no_sets));
+        match changed.is_empty() {
+            true => Err(refused.unwrap_or_else(no_sets)),
+            false => Ok(changed),
         }
-        self.list_disks()
+    }
+
+    /// Answers those whose change all disks tell of.
+    fn answer_labelled(&mut self) {
+        for (changed, reply) in std::mem::take(&mut self.label_waiting) {
+            let mut labelled = changed.iter().map(|&(number, change)| {
+                let sets = self.sets_of(number);
+                sets.map(|sets| sets.machine.is_labelled(change))
+            });
+            // Of a node that was stopped meanwhile nobody knows.
+            match labelled.try_fold(true, |all, is_labelled| Some(all & is_labelled?)) {
+                Some(true) => tell(reply, self.list_disks()),
+                Some(false) => self.label_waiting.push((changed, reply)),
+                None => tell(reply, Err(Refusal::Stopping)),
+            }
+        }
     }
 
     fn fail_disk(&mut self, number: u32, disk: &str) -> Result<(), Refusal> {
@@ -334,7 +382,7 @@ pub(super) fn refusal(error: &SetsError) -> Refusal {
     }
 }
 
-fn tell(node: u32, event: SetsEvent) {
+fn log_event(node: u32, event: SetsEvent) {
     match event {
         SetsEvent::Failed { name, set, why } => {
             error!(node, set, disk = %name, %why, "a disk is out; its set goes on without it");

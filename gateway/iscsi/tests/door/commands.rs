@@ -1,6 +1,6 @@
 //! Commands of a well-behaved initiator: data there and back, caches, errors, reservations.
 
-use crossdock_iscsi::IscsiInput;
+use crossdock_iscsi::{IscsiConfig, IscsiInput};
 use crossdock_iscsi_pdu::{NO_TAG, Response};
 use crossdock_peer::{Nexus, Registrant, Reservation, SiteError, SiteOperation, Stability};
 
@@ -340,6 +340,7 @@ fn reservations_of_other_gateways_are_obeyed() {
     let nexus = Nexus {
         initiator: holder.name.clone(),
         isid: holder.isid,
+        port: 1,
     };
     let reserve = |rig: &mut Rig, held: Option<u8>| {
         let known = &mut rig.luns.get_mut(&1).expect("a LUN").reservations;
@@ -505,4 +506,48 @@ fn reservations_keep_others_out() {
     rig.takes_reservations = false;
     let busy = other.run(&mut rig, &out(2, 3), (0, 24), &list(2, 0));
     assert_eq!(busy.status, 8);
+}
+
+/// Goal: where other gateways serve the unit, too, nothing is offered that would hold at one only:
+/// it is refused, and not listed.
+#[test]
+fn what_holds_at_one_gateway_is_not_offered_at_several() {
+    let mut rig = Rig::with(IscsiConfig {
+        is_shared: true,
+        ..IscsiConfig::default()
+    });
+    rig.luns.get_mut(&1).expect("a LUN").is_removable = true;
+    rig.tell_luns();
+    let mut initiator = Initiator::ready(&mut rig, 1);
+    let mut run = |cdb: &[u8], expected: (u32, u32), data: &[u8]| {
+        let done = initiator.run(&mut rig, cdb, expected, data);
+        (done.sense(), done.data)
+    };
+    let (opcode, field, list) = (Some((5, 0x20, 0)), Some((5, 0x24, 0)), Some((5, 0x26, 0)));
+    for code in [0x16, 0x17] {
+        assert_eq!(run(&[code, 0, 0, 0, 0, 0], (0, 0), b"").0, opcode);
+        let (_, told) = run(&[0xa3, 0x0c, 1, code, 0, 0, 0, 0, 0, 4, 0, 0], (4, 0), b"");
+        assert_eq!(told, [0, 1, 0, 0], "not supported");
+    }
+    let (_, told) = run(&[0xa3, 0x0c, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0], (2048, 0), b"");
+    let mut codes = told[4..].chunks(8).map(|entry| entry[0]);
+    assert!(codes.clone().any(|code| code == 0x15));
+    assert!(!codes.any(|code| code == 0x16 || code == 0x17));
+    for (stop, sense) in [(0, field), (2, field), (1, None), (3, None)] {
+        assert_eq!(run(&[0x1b, 0, 0, 0, stop, 0], (0, 0), b"").0, sense);
+    }
+    // Control mode page: what may be changed, and an attempt at it.
+    let (_, page) = run(&[0x1a, 8, 0x4a, 0, 255, 0], (255, 0), b"");
+    assert_eq!(page[4..], [0x0a, 10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    let (_, mut page) = run(&[0x1a, 8, 0x0a, 0, 255, 0], (255, 0), b"");
+    (page[0], page[2]) = (0, 0);
+    let select = [0x15, 0x10, 0, 0, 16, 0];
+    assert_eq!(run(&select, (0, 16), &page).0, None, "as it is");
+    page[4 + 4] = 8; // SWP
+    assert_eq!(run(&select, (0, 16), &page).0, list);
+    // Registering with all ports.
+    let mut register = [0; 24];
+    (register[15], register[20]) = (1, 4);
+    let cdb = [0x5f, 0, 0, 0, 0, 0, 0, 0, 24, 0];
+    assert_eq!(run(&cdb, (0, 24), &register).0, list);
 }

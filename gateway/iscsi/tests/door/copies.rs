@@ -262,6 +262,7 @@ fn copies_need_the_rights_of_their_initiators() {
         let nexus = Nexus {
             initiator: "iqn.2026-11.example:2".to_owned(),
             isid: [0x80, 0, 0, 0, 0, 2],
+            port: 1,
         };
         let known = &mut rig.luns.get_mut(&OTHER).expect("a LUN").reservations;
         let registrant = Registrant {
@@ -397,6 +398,7 @@ fn preempted_copies_write_no_more() {
     let nexus = |number: u8| Nexus {
         initiator: format!("iqn.2026-11.example:{number}"),
         isid: [0x80, 0, 0, 0, 0, number],
+        port: 1,
     };
     let known = &mut rig.luns.get_mut(&OTHER).expect("a LUN").reservations;
     known.registrants = [1, 2]

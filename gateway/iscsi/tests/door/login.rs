@@ -1,5 +1,6 @@
 //! Logins: who is let in, what is agreed on, which targets there are.
 
+use crossdock_iscsi::{IscsiInput, Portals};
 use crossdock_iscsi_pdu::{
     Head, Response, Stage, TextRequest, encode_binary, encode_text, opcode, parse_binary,
     parse_text,
@@ -7,7 +8,7 @@ use crossdock_iscsi_pdu::{
 use crossdock_peer::{ChapSecret, ChapUser, InitiatorRule};
 use md5::{Digest, Md5};
 
-use crate::rig::{Ended, Initiator, Rig, TARGET, lun, transit};
+use crate::rig::{Ended, Initiator, Rig, TARGET, lun, ten, transit};
 
 const SECRET: &str = "a-secret-of-sixteen";
 const OURS: &str = "another-secret-of-ours";
@@ -208,14 +209,28 @@ fn discovery_tells_what_may_be_used() {
         lun.access.initiators = vec![InitiatorRule::open("iqn.somebody.else")];
     }
     rig.tell_luns();
-    let mut initiator = Initiator::new(&mut rig, 1);
+    let initiator = Initiator::new(&mut rig, 1);
+    let pairs = discover(&mut rig, initiator);
+    let names = pairs.iter().filter(|(key, _)| key == "TargetName");
+    assert_eq!(names.count(), 58, "all but one");
+    let addresses = pairs.iter().filter(|(key, _)| key == "TargetAddress");
+    assert!(
+        addresses
+            .clone()
+            .all(|(_, value)| value == "127.0.0.1:3260,1")
+    );
+    assert_eq!(addresses.count(), 58);
+}
+
+/// What a discovery session tells of all targets, part by part.
+fn discover(rig: &mut Rig, mut initiator: Initiator) -> Vec<(String, String)> {
     let flags = transit(Stage::Operational, Stage::FullFeature);
     let who = [
         ("InitiatorName", "iqn.2026-11.example:1"),
         ("SessionType", "Discovery"),
         ("MaxRecvDataSegmentLength", "1024"),
     ];
-    assert_eq!(initiator.say(&mut rig, flags, &who).0, (0, 0));
+    assert_eq!(initiator.say(rig, flags, &who).0, (0, 0));
     let mut text = Vec::new();
     let mut transfer = u32::MAX;
     let mut question = encode_text([("SendTargets", "All")]).to_vec();
@@ -228,7 +243,7 @@ fn discovery_tells_what_may_be_used() {
             ..TextRequest::default()
         };
         initiator.cmd_sn += 1;
-        initiator.send(&mut rig, &header, &question);
+        initiator.send(rig, &header, &question);
         question.clear();
         let Some((Response::Text(header), data)) = rig.receive(initiator.id).pop() else {
             panic!("no answer");
@@ -240,14 +255,142 @@ fn discovery_tells_what_may_be_used() {
             break;
         }
     }
-    let pairs = parse_text(&text).expect("a text");
-    let names = pairs.iter().filter(|(key, _)| key == "TargetName");
-    assert_eq!(names.count(), 58, "all but one");
-    let addresses = pairs.iter().filter(|(key, _)| key == "TargetAddress");
-    assert!(
-        addresses
-            .clone()
-            .all(|(_, value)| value == "127.0.0.1:3260,1")
+    parse_text(&text).expect("a text")
+}
+
+fn two_gateways(others: &[(&str, u16)], virtual_ones: &[(&str, u16)]) -> Portals {
+    let parsed = |all: &[(&str, u16)]| {
+        let all = all.iter();
+        let parsed = all.map(|(address, port)| (address.parse().expect("an address"), *port));
+        parsed.collect()
+    };
+    Portals {
+        own: vec!["0.0.0.0:3260".parse().expect("an address")],
+        port: 4,
+        others: parsed(others),
+        virtual_ones: parsed(virtual_ones),
+    }
+}
+
+/// Goal: each gateway tells of all, with the number of its port; of those that have gone no more;
+/// the loopback address of another machine only on this one.
+#[test]
+fn discovery_tells_of_all_gateways() {
+    let told = |rig: &mut Rig, at: &str| -> Vec<String> {
+        let initiator = Initiator::at(rig, 1, at);
+        let pairs = discover(rig, initiator).into_iter();
+        let addresses = pairs.filter(|(key, _)| key == "TargetAddress");
+        addresses.map(|(_, value)| value).collect()
+    };
+    let mut rig = Rig::new();
+    let others = [
+        ("10.0.0.2:3260", 7),
+        ("127.0.0.1:3261", 9),
+        ("10.0.0.3:860", 5),
+    ];
+    let virtual_ones = [("10.0.0.50:3260", 2), ("10.0.0.51:860", 3)];
+    let portals = two_gateways(&others, &virtual_ones);
+    rig.give(IscsiInput::Portals(portals));
+    assert_eq!(
+        told(&mut rig, "10.0.0.1:3260"),
+        ["10.0.0.1:3260,4", "10.0.0.2:3260,7", "10.0.0.3:860,5"]
     );
-    assert_eq!(addresses.count(), 58);
+    assert_eq!(told(&mut rig, "127.0.0.1:3260").len(), 4);
+    assert_eq!(
+        told(&mut rig, "10.0.0.50:3260"),
+        ["10.0.0.50:3260,2", "10.0.0.51:860,3"]
+    );
+    rig.give(IscsiInput::Portals(two_gateways(&others[..1], &[])));
+    assert_eq!(
+        told(&mut rig, "10.0.0.1:3260"),
+        ["10.0.0.1:3260,4", "10.0.0.2:3260,7"]
+    );
+}
+
+/// Goal: a gateway that has no number yet lets nobody in: sessions would be with another port.
+#[test]
+fn nobody_is_let_in_without_a_port() {
+    let mut rig = Rig::new();
+    rig.give(IscsiInput::Portals(Portals::default()));
+    let mut initiator = Initiator::new(&mut rig, 1);
+    let flags = transit(Stage::Operational, Stage::FullFeature);
+    let who = [
+        ("InitiatorName", "iqn.2026-11.example:1"),
+        ("TargetName", TARGET),
+    ];
+    assert_eq!(initiator.say(&mut rig, flags, &who).0, (3, 1));
+}
+
+/// Goal: what a unit says of its ports is what the login has said: the port that was come to, a
+/// virtual one's own, and that all are equally near.
+#[test]
+fn a_unit_tells_its_ports() {
+    let mut rig = Rig::new();
+    let others = [("10.0.0.2:3260", 7), ("10.0.0.2:3261", 7)];
+    let virtual_ones = [("127.0.0.50:3260", 2)];
+    let portals = two_gateways(&others, &virtual_ones);
+    rig.give(IscsiInput::Portals(portals));
+    for (at, port) in [("127.0.0.1:3260", 4), ("127.0.0.50:3260", 2)] {
+        let mut initiator = Initiator::at(&mut rig, 1, at);
+        let flags = transit(Stage::Operational, Stage::FullFeature);
+        let who = [
+            ("InitiatorName", "iqn.2026-11.example:1"),
+            ("TargetName", TARGET),
+        ];
+        let (status, answers) = initiator.say(&mut rig, flags, &who);
+        assert_eq!(status, (0, 0));
+        let tag = ("TargetPortalGroupTag".to_owned(), port.to_string());
+        assert!(answers.contains(&tag), "{answers:?}");
+        initiator.run(&mut rig, &[0; 6], (0, 0), b""); // It has started.
+        let page = initiator.run(&mut rig, &[0x12, 1, 0x83, 0, 255, 0], (255, 0), b"");
+        let relative = [0x51, 0x94, 0, 4, 0, 0, 0, port];
+        let group = [0x51, 0x95, 0, 4, 0, 0, 0, 1];
+        let name = format!("{TARGET},t,0x{port:04x}");
+        for part in [&relative[..], &group, name.as_bytes()] {
+            let mut places = page.data.windows(part.len());
+            assert!(places.any(|place| place == part), "{part:02x?}");
+        }
+        let groups = [0xa3, 0x0a, 0, 0, 0, 0, 0, 0, 0, 255, 0, 0];
+        let told = initiator.run(&mut rig, &groups, (255, 0), b"").data;
+        let ports = [0, 0, 0, 2, 0, 0, 0, 4, 0, 0, 0, 7];
+        assert_eq!(told[..12], [0, 0, 0, 20, 0, 1, 0, 1, 0, 0, 0, 3]);
+        assert_eq!(told[12..], ports);
+    }
+}
+
+/// Goal: sessions with two ports are two, and so are their registrations, though an initiator
+/// names them alike.
+#[test]
+fn ports_are_told_apart() {
+    let mut rig = Rig::new();
+    rig.give(IscsiInput::Portals(two_gateways(
+        &[],
+        &[("127.0.0.50:3260", 2)],
+    )));
+    let list = |key: u8| {
+        let mut list = [0; 24];
+        list[15] = key;
+        list
+    };
+    let out = |action: u8| [0x5f, action, 1, 0, 0, 0, 0, 0, 24, 0];
+    let mut paths = ["127.0.0.1:3260", "127.0.0.50:3260"].map(|at| {
+        let mut initiator = Initiator::at(&mut rig, 1, at);
+        initiator.log_in(&mut rig, &[]);
+        initiator.run(&mut rig, &[0; 6], (0, 0), b""); // It has started.
+        initiator
+    });
+    let registered = paths[0].run(&mut rig, &out(0), (0, 24), &list(5));
+    assert!(registered.is_good(), "{registered:?}");
+    let mut reserve = list(0);
+    reserve[7] = 5;
+    assert_eq!(
+        paths[1].run(&mut rig, &out(1), (0, 24), &reserve).status,
+        0x18
+    );
+    assert!(paths[0].run(&mut rig, &out(1), (0, 24), &reserve).is_good());
+    assert!(paths[1].read(&mut rig, 0, 1).is_good());
+    let write = paths[1].run(&mut rig, &ten(0x2a, 0, 1), (0, 512), &[1; 512]);
+    assert_eq!(write.status, 0x18);
+    let registrants = &rig.luns[&1].reservations.registrants;
+    assert_eq!(registrants[0].nexus.port, 4);
 }

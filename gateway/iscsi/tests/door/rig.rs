@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use crossdock_iscsi::{
-    ConnId, IscsiConfig, IscsiDoor, IscsiEffect, IscsiInput, LunTable, ReserveOrder,
+    ConnId, IscsiConfig, IscsiDoor, IscsiEffect, IscsiInput, LunTable, Portals, ReserveOrder,
 };
 use crossdock_iscsi_pdu::{
     DataOut, Digests, Head, LoginFlags, LoginRequest, NO_TAG, PduReader, Response, ScsiCommand,
@@ -115,7 +115,11 @@ impl Rig {
         };
         rig.tell_luns();
         let portal = "0.0.0.0:3260".parse().expect("an address");
-        rig.give(IscsiInput::Portals(vec![portal]));
+        rig.give(IscsiInput::Portals(Portals {
+            own: vec![portal],
+            port: 1,
+            ..Portals::default()
+        }));
         rig
     }
 
@@ -342,11 +346,15 @@ impl Rig {
     }
 
     pub(crate) fn connect_from(&mut self, peer: &str) -> ConnId {
+        self.connect(peer, "127.0.0.1:3260")
+    }
+
+    fn connect(&mut self, peer: &str, local: &str) -> ConnId {
         self.connections += 1;
         let id = ConnId(self.connections);
         self.readers.insert(id, PduReader::new(1 << 24));
         let peer = peer.parse().expect("an address");
-        let local = "127.0.0.1:3260".parse().ok();
+        let local = local.parse().ok();
         self.give(IscsiInput::Opened(id, peer, local));
         id
     }
@@ -392,8 +400,13 @@ pub(crate) struct Initiator {
 
 impl Initiator {
     pub(crate) fn new(rig: &mut Rig, number: u8) -> Self {
+        Self::at(rig, number, "127.0.0.1:3260")
+    }
+
+    /// One that has come to that address of the machine.
+    pub(crate) fn at(rig: &mut Rig, number: u8, local: &str) -> Self {
         Self {
-            id: rig.connect_from("127.0.0.1:999"),
+            id: rig.connect("127.0.0.1:999", local),
             name: format!("iqn.2026-11.example:{number}"),
             target: TARGET.to_owned(),
             isid: [0x80, 0, 0, 0, 0, number],

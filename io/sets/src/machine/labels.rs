@@ -34,6 +34,19 @@ impl Labels {
 }
 
 impl DiskSets {
+    /// The last change that the labels of the disks are to tell of, like that of
+    /// [`retire_set`](Self::retire_set).
+    #[must_use]
+    pub const fn label_change(&self) -> u64 {
+        self.labels.requested
+    }
+
+    /// Whether that change outlasts a loss of power: the labels of all disks tell of it.
+    #[must_use]
+    pub const fn is_labelled(&self, change: u64) -> bool {
+        self.labels.done >= change
+    }
+
     /// The pool has changed. Tells which change it is: it is stable on all disks once
     /// `labels.done` is as large.
     pub(super) fn request_labels(&mut self) -> u64 {

@@ -1,6 +1,6 @@
 //! Putting in order what a loss of power has left, before anything is served.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 
 use crossdock_types::{AlignedBuffer, BLOCK_BYTES};
@@ -60,7 +60,7 @@ impl DiskSets {
         let each = u64::from(self.pool.geometry.region_stripes);
         for (set, region) in recovery.regions {
             let stripes = region * each..((region + 1) * each).min(self.pool.sets[set].formatted);
-            if stripes.start < stripes.end {
+            for stripes in self.parts_of(set, stripes) {
                 let resync = Resync::Copies { is_compared: false };
                 recovering.waiting.push_back((set, stripes, resync));
             }
@@ -81,6 +81,24 @@ impl DiskSets {
             }
         }
         self.opening_labelled();
+    }
+
+    /// A region in parts of which each member has all or nothing: one that is rebuilt may have
+    /// come to the middle of it, where the set ended when it was there.
+    fn parts_of(&self, set: usize, region: Range<u64>) -> Vec<Range<u64>> {
+        let members = self.pool.sets[set].members.iter();
+        let cuts = members.filter_map(|member| match member.state {
+            MemberState::Rebuilding { stripes } if region.contains(&stripes) => Some(stripes),
+            _ => None,
+        });
+        let ends: BTreeSet<u64> = cuts.chain([region.end]).collect();
+        let mut start = region.start;
+        let parts = ends.into_iter().map(|end| {
+            let part = start..end;
+            start = end;
+            part
+        });
+        parts.filter(|part| part.start < part.end).collect()
     }
 
     pub(super) fn opening_labelled(&mut self) {

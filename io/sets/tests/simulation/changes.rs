@@ -26,6 +26,8 @@ struct Counts {
     added: u64,
     retired: u64,
     kept: u64,
+    /// Starts behind a retirement that was told to be durable.
+    told: u64,
     /// Starts that found a set which was to go.
     resumed: u64,
     /// Starts that found the disks of one that had gone.
@@ -41,6 +43,8 @@ struct Node {
     closed: BTreeSet<u64>,
     /// With that length and these places all closed blocks are known.
     known: Option<(u64, Vec<Places>)>,
+    /// A set of which it was told that it goes, also after a loss of power.
+    told: Option<usize>,
     counts: Counts,
 }
 
@@ -170,14 +174,17 @@ impl Node {
             }
         };
         rig.carry();
+        let change = rig.machine.label_change();
         let events = self.random.below(60);
         self.work(rig, events)?;
+        self.told = rig.machine.is_labelled(change).then_some(set);
         match self.random.below(6) {
             0 => return Ok(false),
             1 => {
                 let kept = rig.machine.keep_set(rig.now, set);
                 rig.carry();
                 self.counts.kept += 1;
+                self.told = None;
                 return kept.map(|()| true).map_err(|error| error.to_string());
             }
             _ => {}
@@ -185,6 +192,7 @@ impl Node {
         self.run.drain(rig)?;
         self.close(rig);
         self.flush(rig)?;
+        self.told = None;
         rig.machine.set_emptied(rig.now);
         rig.carry();
         for _ in 0..self.random.below(12) {
@@ -226,6 +234,12 @@ impl Node {
         let shape = self.shape.clone();
         let rig = Rig::start(shape, slots, now, &mut self.random)?;
         self.counts.resumed += u64::from(rig.machine.retiring().is_some());
+        if let Some(set) = self.told.take() {
+            self.counts.told += 1;
+            if rig.machine.retiring() != Some(set) {
+                return Err(format!("set {set} does not go, which was answered"));
+            }
+        }
         Ok(rig)
     }
 
@@ -264,6 +278,7 @@ fn run(seed: u64) -> Result<Counts, String> {
         shape: shape.clone(),
         closed: BTreeSet::new(),
         known: None,
+        told: None,
         counts: Counts::default(),
     };
     let mut rig = Rig::start(shape, slots, Time::default(), &mut node.random)?;
@@ -316,6 +331,7 @@ fn sets_come_and_go_under_load() {
                 sum.added += counts.added;
                 sum.retired += counts.retired;
                 sum.kept += counts.kept;
+                sum.told += counts.told;
                 sum.resumed += counts.resumed;
                 sum.left_out += counts.left_out;
             }
@@ -328,9 +344,10 @@ fn sets_come_and_go_under_load() {
         added,
         retired,
         kept,
+        told,
         resumed,
         left_out,
     } = sum;
-    let counts = [added, retired, kept, resumed, left_out];
+    let counts = [added, retired, kept, told, resumed, left_out];
     assert!(counts.iter().all(|&count| count > 20), "{counts:?}");
 }

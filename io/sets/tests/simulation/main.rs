@@ -9,6 +9,7 @@
 
 mod changes;
 mod comparing;
+mod merging;
 mod model;
 mod rig;
 mod starts;
@@ -403,6 +404,15 @@ fn seeds() {
         return;
     }
     run_seeds(0..500);
+}
+
+/// Goal: seeds that have found something. Records of a parity log of which a newer one had been
+/// written over, and a mirror's member that was rebuilt up to the middle of a region.
+#[test]
+fn seeds_that_failed() {
+    for seed in [1272, 3632, 3929, 6165, 6489, 7233, 8287, 9093] {
+        assert_eq!(run(seed, &mut Counts::default()), Ok(()), "seed {seed}");
+    }
 }
 
 /// Goal: the same with other seeds, beside the first.

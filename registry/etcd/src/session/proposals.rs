@@ -61,6 +61,7 @@ const fn is_repeatable(change: &Change) -> bool {
         | Change::ReleaseAddress { .. }
         | Change::RetireGateway { .. }
         | Change::ObeyReservations { .. }
+        | Change::EndDefrag { .. }
         | Change::Leave { .. } => true,
         Change::Snapshot(_)
         | Change::RaiseAll
@@ -84,7 +85,10 @@ const fn is_repeatable(change: &Change) -> bool {
         | Change::SetLun { .. }
         | Change::RemoveLun { .. }
         | Change::SetReservations { .. }
-        | Change::SetDefrag { .. } => false,
+        | Change::SetDefrag { .. }
+        | Change::SetNodeDefrag { .. }
+        | Change::OrderDefrag { .. }
+        | Change::StopDefrag { .. } => false,
     }
 }
 

@@ -204,6 +204,7 @@ fn world_of(shape: Shape, mutation: Option<Mutation>, random: &mut Random) -> Wo
         is_gateway: true,
         takes_addresses: shape.addresses > 0,
         name: format!("gateway-{number}"),
+        iscsi: vec![([198, 18, 1, 1], 3260).into()],
         ..HostRecord::default()
     });
     let records: Vec<HostRecord> = nodes.chain(managers).chain(gateways).collect();

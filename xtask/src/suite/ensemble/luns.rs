@@ -1,9 +1,11 @@
 //! Initiators that share a LUN through two gateways of an ensemble: they count by COMPARE AND WRITE
 //! while nodes are killed, and obey each other's reservations from the moment that these are
-//! answered (docs/decisions/0049). And copies from LUN to LUN that no gateway sees the bytes of.
+//! answered; what they are told of the gateways, and what these do not offer
+//! (docs/decisions/0049). And copies from LUN to LUN that no gateway sees the bytes of.
 
 mod copies;
 mod initiator;
+mod portals;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -56,6 +58,7 @@ pub(in super::super) fn run(stage: &Stage<'_>) -> Result<()> {
     })?;
     processes.await_whole(stage)?;
     make_lun(&ensemble, &processes.gateways[0], "shared", "64M")?;
+    portals::check(stage, &mut processes).context("portals")?;
     copies::check(&ensemble, &processes).context("copies")?;
     count(stage, &mut processes).context("counting")?;
     reserve(&processes).context("reservations")?;

@@ -2,6 +2,7 @@
 //! managers, gateways, and NFS clients that go on while the others are killed.
 
 mod capabilities;
+mod defrag;
 mod depots;
 mod exports;
 mod fsck;

@@ -1,5 +1,6 @@
 //! Nodes that are processes of their own and have their data on disk sets: they find them again
-//! without being told, and disks fail, come and go by orders to each node's admin port.
+//! without being told, and disks fail, come and go by orders to each node's admin port. They are
+//! defragmented.
 
 use std::fs::{self, File};
 use std::thread;
@@ -9,8 +10,8 @@ use anyhow::{Context, Result, ensure};
 use crossdock_tests_crash::client::Client;
 use serde_json::Value;
 
-use super::Processes;
 use super::members::{Ensemble, Member};
+use super::{Processes, defrag};
 use crate::rig::etcd::Etcd;
 use crate::suite::Stage;
 use crate::suite::cli::job;
@@ -72,6 +73,7 @@ pub(in crate::suite) fn run(stage: &Stage<'_>) -> Result<()> {
     processes.await_whole(stage)?;
     let mut client = Client::connect(door)?;
     verify(&mut client)?;
+    defrag::check(stage, &ensemble, &mut processes).context("defragmentation")?;
     let sets = sets_of(&ensemble, &processes.nodes[2])?;
     ensure!(sets[0]["lacking"] == 1, "{sets:?}");
     processes.stop()

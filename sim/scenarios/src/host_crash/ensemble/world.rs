@@ -708,7 +708,10 @@ impl World {
             nodes: SETTINGS,
             request_bytes: crossdock_limits::NFS_REQUEST_BYTES_MIN,
             http: crossdock_http::HttpConfig::default(),
-            iscsi: crossdock_iscsi::IscsiConfig::default(),
+            iscsi: crossdock_iscsi::IscsiConfig {
+                is_shared: true,
+                ..crossdock_iscsi::IscsiConfig::default()
+            },
             instance,
             minting: MintingKey(secret_of(instance, MINTING)),
             proving: PROVING,

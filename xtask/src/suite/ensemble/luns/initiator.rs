@@ -70,6 +70,21 @@ impl Initiator {
         self.command(&sixteen(0x89, lba), 0, &[old, new].concat())
     }
 
+    /// RESERVE (6), which gateways of ensembles do not know.
+    pub(super) fn reserve_six(&mut self) -> Result<Said> {
+        self.command(&[0x16, 0, 0, 0, 0, 0], 0, &[])
+    }
+
+    /// START STOP UNIT: stop.
+    pub(super) fn stop_unit(&mut self) -> Result<Said> {
+        self.command(&[0x1b, 0, 0, 0, 0, 0], 0, &[])
+    }
+
+    /// REPORT TARGET PORT GROUPS.
+    pub(super) fn port_groups(&mut self) -> Result<Said> {
+        self.command(&[0xa3, 0x0a, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0], 256, &[])
+    }
+
     /// REGISTER AND IGNORE EXISTING KEY, by the initiator's number.
     pub(super) fn register(&mut self) -> Result<Said> {
         self.reserve_out(6, 0, 0, self.number)
