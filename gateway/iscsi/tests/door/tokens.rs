@@ -233,6 +233,7 @@ fn tokens_give_no_other_right() {
     let nexus = Nexus {
         initiator: "iqn.2026-11.example:8".to_owned(),
         isid: [0x80, 0, 0, 0, 0, 8],
+        port: 1,
     };
     let reservations = &mut rig.luns.get_mut(&1).expect("a LUN").reservations;
     reservations.registrants.push(Registrant {
