@@ -49,18 +49,13 @@ impl Transfer {
         reason = "a few steps"
     )]
     pub(super) fn rank(&self, piece: &Piece) -> u32 {
-        let rates = |depots: &mut dyn Iterator<Item = &DepotState>| {
-            let known: Vec<f64> = depots.filter_map(|depot| depot.prior).collect();
-            known
-        };
-        let slowest = rates(&mut self.depots.iter());
-        let slowest = slowest.into_iter().reduce(f64::min);
-        let own = &mut piece.sources.iter().map(|depot| &self.depots[depot.0]);
-        let best = rates(own).into_iter().reduce(f64::max);
-        match (best, slowest) {
-            (Some(best), Some(slowest)) => (best / slowest).log(RANK).round() as u32,
-            _ => 0,
-        }
+        let told = |depot: &DepotState| depot.prior;
+        let slowest = self.depots.iter().filter_map(told).reduce(f64::min);
+        let sources = piece.sources.iter().map(|depot| &self.depots[depot.0]);
+        let best = sources.filter_map(told).reduce(f64::max);
+        best.zip(slowest).map_or(0, |(best, slowest)| {
+            (best / slowest).log(RANK).round() as u32
+        })
     }
 
     /// Takes what connections to a depot carry together for its forecast where that was wrong by
