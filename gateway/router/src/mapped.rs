@@ -105,25 +105,15 @@ impl MappedWork {
     }
 
     fn after_open(&mut self, reply: SiteReply, asked_at: Time, soft: &mut Soft) -> Step {
-        let (
-            Ok(SiteAnswer::Opened {
-                layout,
-                incarnation,
-                lease,
-            }),
-            Some(attributes),
-        ) = (&reply.outcome, &reply.subject.after)
-        else {
-            return Step::Reply(refused(reply));
-        };
         let opening = Opening {
             file: self.file,
             caller: &self.caller,
             purpose: self.purpose(),
             asked_at,
         };
-        let told = (layout, *incarnation, *lease);
-        soft.take_opened(&opening, told, Some(attributes));
+        let Some((layout, attributes, _)) = soft.take_opened_to_read(&opening, &reply) else {
+            return Step::Reply(refused(reply));
+        };
         let column_of = |block| layout.map.column_of(block);
         let step = self.ask(layout, attributes, column_of);
         step.unwrap_or_else(|| Step::Reply(Answer::failure(SiteError::Io)))

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crossdock_limits::OBJECT_IO_BYTES_MAX;
 use crossdock_names::{BlockPiece, ColumnPiece, ObjectId, UNMAPPED};
-use crossdock_peer::FileLayout;
+use crossdock_peer::{FileLayout, ReadVersion};
 
 /// A range of a file that lies in one piece in one object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +41,27 @@ pub(crate) fn split(
         push(&mut pieces, piece);
     }
     Some(pieces)
+}
+
+/// The same of what is read: of a file without columns, and behind the end, nothing lies anywhere.
+pub(crate) fn split_for_read(
+    layout: &FileLayout,
+    column_of: impl FnMut(u64) -> Option<u8>,
+    start: u64,
+    end: u64,
+) -> Option<Vec<ObjectPiece>> {
+    match layout.columns == 0 || end <= start {
+        true => Some(Vec::new()),
+        false => split(layout, column_of, start, end),
+    }
+}
+
+/// Which version of its columns a reader is to be given.
+pub(crate) const fn version_to_read(layout: &FileLayout) -> ReadVersion {
+    match layout.class.map_block_bytes() {
+        Some(_) => ReadVersion::MappedUnder(layout.truncate_generation),
+        None => ReadVersion::Current,
+    }
 }
 
 fn split_by_map(

@@ -8,8 +8,8 @@ use std::ops::Range;
 use crossdock_limits::INJECTED_PIECE_BYTES_MIN;
 use crossdock_names::{FileRef, SMALL_FILE_THRESHOLD_BYTES};
 use crossdock_peer::{
-    Attributes, Caller, FileLayout, Flow, LeaseId, NodeAnswer, NodeError, OpenFor, ReadVersion,
-    SiteAnswer, SiteError, SiteOperation, SiteReply, SiteRequest, Stability, Transport, WeakCache,
+    Attributes, Caller, FileLayout, Flow, LeaseId, NodeAnswer, NodeError, OpenFor, SiteAnswer,
+    SiteError, SiteOperation, SiteReply, SiteRequest, Stability, Transport, WeakCache,
 };
 use crossdock_types::{Payload, Time, WallTime};
 
@@ -201,25 +201,15 @@ impl ReadWork {
     }
 
     fn after_open(&mut self, reply: SiteReply, asked_at: Time, soft: &mut Soft) -> Step {
-        let (
-            Ok(SiteAnswer::Opened {
-                layout,
-                incarnation,
-                lease,
-            }),
-            Some(attributes),
-        ) = (&reply.outcome, &reply.subject.after)
-        else {
-            return Step::Reply(refused(reply));
-        };
         let opening = Opening {
             file: self.file,
             caller: &self.caller,
             purpose: self.purpose(),
             asked_at,
         };
-        let told = (layout, *incarnation, *lease);
-        let known = soft.take_opened(&opening, told, Some(attributes));
+        let Some((layout, attributes, known)) = soft.take_opened_to_read(&opening, &reply) else {
+            return Step::Reply(refused(reply));
+        };
         if let Some(known) = &known
             && let Some(step) = self.hot_rest(known, soft)
         {
@@ -251,19 +241,13 @@ impl ReadWork {
         let opened = Opened::as_told(is_fresh, lease, (layout, attributes));
         let start = boundary(self.start, self.end);
         let end = self.end.min(opened.size_bytes);
-        let pieces = match layout.columns == 0 || end <= start {
-            true => Vec::new(),
-            false => pieces::split(layout, column_of, start, end)?,
-        };
+        let pieces = pieces::split_for_read(layout, column_of, start, end)?;
         self.end = end;
         if pieces.is_empty() {
             self.push_zeros_to(end);
             return Some(Step::Reply(self.answer(opened)));
         }
-        let version = match layout.class.map_block_bytes() {
-            Some(_) => ReadVersion::MappedUnder(layout.truncate_generation),
-            None => ReadVersion::Current,
-        };
+        let version = pieces::version_to_read(layout);
         let lasting = known.filter(|known| !known.is_exclusive);
         let state = lasting.map(|known| known.attributes.changed);
         let parts = pieces.iter().map(|piece| PartRequest::Read {

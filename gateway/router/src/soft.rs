@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crossdock_names::{FileRef, HostId, Incarnation, SiteId};
-use crossdock_peer::{Attributes, FileLayout, FileLease};
+use crossdock_peer::{Attributes, FileLayout, FileLease, SiteAnswer, SiteReply};
 use crossdock_types::Time;
 
 use crate::hot::Hot;
@@ -51,6 +51,27 @@ impl Soft {
         let known = self.leases.take(self.now, opening, told, attributes);
         self.take_map(opening.file, layout, known.as_ref(), lease);
         known
+    }
+
+    /// The same of who wants to read; `None` if the site has not opened the file, or does not say
+    /// how it is.
+    pub(crate) fn take_opened_to_read<'reply>(
+        &mut self,
+        opening: &Opening<'_>,
+        reply: &'reply SiteReply,
+    ) -> Option<(&'reply FileLayout, &'reply Attributes, Option<Known>)> {
+        let Ok(SiteAnswer::Opened {
+            layout,
+            incarnation,
+            lease,
+        }) = &reply.outcome
+        else {
+            return None;
+        };
+        let attributes = reply.subject.after.as_ref()?;
+        let told = (layout, *incarnation, *lease);
+        let known = self.take_opened(opening, told, Some(attributes));
+        Some((layout, attributes, known))
     }
 
     /// Takes what an open has told of a file's block map, if it has one; `known` is what

@@ -130,17 +130,10 @@ impl Copied {
     ) -> bool {
         let end = self.start.saturating_add(self.length);
         let end = end.min(attributes.size_bytes);
-        let pieces = match layout.columns == 0 || end <= self.start {
-            true => Some(Vec::new()),
-            false => pieces::split(layout, column_of, self.start, end),
-        };
-        let version = match layout.class.map_block_bytes() {
-            Some(_) => ReadVersion::MappedUnder(layout.truncate_generation),
-            None => ReadVersion::Current,
-        };
+        let pieces = pieces::split_for_read(layout, column_of, self.start, end);
         self.told = pieces.map(|pieces| Told {
             pieces,
-            version,
+            version: pieces::version_to_read(layout),
             capability: layout.capability,
             is_fresh,
         });
@@ -272,24 +265,15 @@ impl WriteWork {
         let Content::Copy(copied) = &mut self.content else {
             return self.fail(SiteError::Io);
         };
-        let (
-            Ok(SiteAnswer::Opened {
-                layout,
-                incarnation,
-                lease,
-            }),
-            Some(attributes),
-        ) = (&reply.outcome, &reply.subject.after)
-        else {
-            return Step::Reply(refused(reply));
-        };
         let opening = Opening {
             file: copied.source,
             caller: &self.caller,
             purpose: copied.purpose(),
             asked_at,
         };
-        soft.take_opened(&opening, (layout, *incarnation, *lease), Some(attributes));
+        let Some((layout, attributes, _)) = soft.take_opened_to_read(&opening, &reply) else {
+            return Step::Reply(refused(reply));
+        };
         let column_of = |block| layout.map.column_of(block);
         match copied.locate(true, (layout, attributes), column_of) {
             true => self.open(soft),

@@ -12,6 +12,7 @@ use crossdock_names::{
 use crossdock_peer::{
     Attributes, Device, FileKind, FileLayout, NodeAnswer, NodeError, NodeReply, NodeRequest,
     OpenFor, SiteAnswer, SiteError, SiteOperation, SiteReply, SourceError, Stability, WeakCache,
+    WriteContext,
 };
 use crossdock_router::{RouterEffect, RouterInput};
 use crossdock_types::{Payload, WallTime};
@@ -365,6 +366,13 @@ impl Peers {
             }
             _ => Payload::new(),
         };
+        let generation = self.truncate_generation;
+        let fresh = |context: &WriteContext| match context.truncate_generation < generation {
+            true => Err(NodeError::StaleGeneration {
+                current: generation,
+            }),
+            false => Ok(()),
+        };
         let content = self.columns.get_mut(&object).ok_or(NodeError::NoObject)?;
         Ok(match request {
             NodeRequest::Copy {
@@ -374,10 +382,7 @@ impl Peers {
                 context,
                 ..
             } => {
-                if context.truncate_generation < self.truncate_generation {
-                    let current = self.truncate_generation;
-                    return Err(NodeError::StaleGeneration { current });
-                }
+                fresh(&context)?;
                 let version = Version::NONE;
                 if frees_zeros && copied.is_zeros() {
                     content.zero(offset_bytes, copied.len() as u64);
@@ -404,10 +409,7 @@ impl Peers {
                 context,
                 ..
             } => {
-                if context.truncate_generation < self.truncate_generation {
-                    let current = self.truncate_generation;
-                    return Err(NodeError::StaleGeneration { current });
-                }
+                fresh(&context)?;
                 content.write(offset_bytes, &payload, stability);
                 NodeAnswer::Written {
                     version: Version::NONE,
@@ -420,10 +422,7 @@ impl Peers {
                 context,
                 ..
             } => {
-                if context.truncate_generation < self.truncate_generation {
-                    let current = self.truncate_generation;
-                    return Err(NodeError::StaleGeneration { current });
-                }
+                fresh(&context)?;
                 content.zero(offset_bytes, length_bytes);
                 NodeAnswer::Done {
                     version: Version::NONE,
