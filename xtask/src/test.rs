@@ -48,6 +48,7 @@ pub(crate) fn run(paths: &Paths, words: &[&str]) -> Result<bool> {
     if kind == Kind::Crossdock {
         let mut build = crate::process::cargo();
         build.args(["build", "--release", "--bin", "crossdock"]);
+        build.args(["--bin", "crossdock-line"]);
         build.args(["--bin", "crossdock-tests-conformance"]);
         build.args(["--bin", "crossdock-tests-crash"]);
         build.args(["--bin", "crossdock-tests-replay"]);

@@ -4,6 +4,7 @@
 mod cgroup;
 pub(crate) mod cluster;
 pub(crate) mod copies;
+pub(crate) mod depots;
 pub(crate) mod device;
 pub(crate) mod etcd;
 mod etcd_tls;

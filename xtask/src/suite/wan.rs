@@ -1,5 +1,8 @@
 //! Six depots in networks of their own, behind links of 100 to 5 Mbit/s: depots that are killed while
-//! files are uploaded, downloaded and copied, and leases that end, or not, while a file is read.
+//! files are uploaded, downloaded and copied, and leases that end, or not, while a file is read. And
+//! six at the ends of [long ways](far).
+
+mod far;
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -42,7 +45,9 @@ pub(super) fn run(stage: &Stage<'_>) -> Result<()> {
     killed_while_downloading(&mut wan, &film).context("a depot killed during a download")?;
     killed_while_copying(&mut wan, &film).context("a depot killed during copies")?;
     lease_ends(&wan).context("a lease that ends during a download")?;
-    refresh_keeps(&wan).context("a lease that is refreshed during a download")
+    refresh_keeps(&wan).context("a lease that is refreshed during a download")?;
+    drop(wan);
+    far::stopped_while_downloading(stage).context("a far depot stopped during a download")
 }
 
 /// Starts a command, has something happen in the middle of it, and waits for its end.

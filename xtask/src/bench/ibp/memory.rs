@@ -8,10 +8,11 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 
-use super::{Field, content, pool};
+use super::{Field, content};
 use crate::bench::figures::Comparison;
 use crate::bench::{Keep, rig_name};
 use crate::process::{program, run};
+use crate::rig::depots;
 use crate::rig::memory::MemoryGroup;
 
 const MEMORY_BYTES: u64 = 256 << 20;
@@ -28,8 +29,8 @@ pub(super) fn sizes(field: &Field<'_>, keep: Keep<'_>) -> Result<()> {
     let group = MemoryGroup::new(&rig_name(), MEMORY_BYTES)?;
     let group = group.context("no memory cgroup of version 1 here")?;
     let binary = field.paths.release_binary();
-    let (_pool, depots) = pool::start(program(&binary), 2, "127.0.0.1:0", &folder)?;
-    let depots = depots.join(",");
+    let pool = depots::start(program(&binary), 2, "127.0.0.1:0", &folder)?;
+    let depots = pool.addresses.join(",");
     let lengths = LENGTHS.iter().copied();
     let lengths: Vec<usize> = lengths
         .filter(|&length| field.full || length <= SHORT_MAX)

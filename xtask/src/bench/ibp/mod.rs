@@ -9,7 +9,6 @@ mod lan;
 mod links;
 mod memory;
 mod operations;
-mod pool;
 mod wan;
 
 use std::fs;

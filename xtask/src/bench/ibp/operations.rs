@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use crossdock_ibp::{Capabilities, answer};
 
-use super::{Field, content, pool};
+use super::{Field, content};
 use crate::bench::figures::Comparison;
 use crate::bench::{Keep, cpu};
 use crate::process::program;
+use crate::rig::depots;
 
 /// Connections at a time.
 const CONNECTIONS: usize = 16;
@@ -64,20 +65,20 @@ impl What {
 pub(super) fn operations(field: &Field<'_>, keep: Keep<'_>) -> Result<()> {
     let folder = field.folder("operations")?;
     let program = program(field.paths.release_binary());
-    let (running, depots) = pool::start(program, 1, "127.0.0.1:0", &folder)?;
-    let depot: SocketAddr = depots.first().context("no depot")?.parse()?;
+    let pool = depots::start(program, 1, "127.0.0.1:0", &folder)?;
+    let depot: SocketAddr = pool.addresses.first().context("no depot")?.parse()?;
     let mut all: Vec<(What, Vec<f64>, Vec<f64>)> = What::ALL
         .iter()
         .map(|&it| (it, Vec::new(), Vec::new()))
         .collect();
     for _ in 0..field.rounds() {
         for (what, per_second, per_core) in &mut all {
-            let before = cpu::seconds(running.pid())?;
+            let before = cpu::seconds(pool.running.pid())?;
             let began = Instant::now();
             let done = load(*what, depot)?;
             per_second.push(done / began.elapsed().as_secs_f64());
             // In steps of 10 ms.
-            per_core.push(done / (cpu::seconds(running.pid())? - before).max(0.01));
+            per_core.push(done / (cpu::seconds(pool.running.pid())? - before).max(0.01));
         }
     }
     let of = |wanted: What| {

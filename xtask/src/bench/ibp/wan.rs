@@ -11,29 +11,18 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use rustix::thread::sched_getaffinity;
 
-use super::{Field, content, pool};
+use super::{Field, content};
 use crate::bench::Keep;
 use crate::bench::figures::Comparison;
 use crate::process::{Running, open_log, run};
+use crate::rig::depots;
 use crate::rig::line::Line;
 use crate::rig::network::Network;
 use crate::rig::nginx::{Nginx, Variant};
 
 /// As the paper's.
 const BYTES: usize = 32 << 20;
-/// There and back, of the way to each depot.
-const ROUND_TRIPS: [Duration; DEPOTS] = [
-    Duration::from_millis(30),
-    Duration::from_millis(35),
-    Duration::from_millis(40),
-    Duration::from_millis(45),
-    Duration::from_millis(50),
-    Duration::from_millis(55),
-];
-const DEPOTS: usize = 6;
-/// Of a connection's send buffer: with it the round trip bounds what one connection carries.
-const SEND_BUFFER: &str = "4096 65536 131072";
-const IBP_PORT: u16 = 6714;
+const DEPOTS: usize = depots::ROUND_TRIPS.len();
 const HTTP_PORT: u16 = 8080;
 const FTP_PORT: u16 = 2121;
 /// How long servers may take to begin.
@@ -90,8 +79,8 @@ pub(super) fn download(field: &Field<'_>, keep: Keep<'_>) -> Result<()> {
 
 /// To one depot at the far end, with more and more threads.
 pub(super) fn upload(field: &Field<'_>, keep: Keep<'_>) -> Result<()> {
-    let depot = far(0)?;
-    let host = Line::server(0, IBP_PORT).ip();
+    let depot = depots::far(0)?;
+    let host = Line::server(0, depots::PORT).ip();
     let world = World::start(field, "upload", Some(host))?;
     let all: &[usize] = match field.full {
         true => &[1, 2, 4, 8, 16, 32],
@@ -153,29 +142,21 @@ impl World {
     fn start(field: &Field<'_>, name: &str, host: Option<IpAddr>) -> Result<Self> {
         let folder = field.folder(name)?;
         let network = Network::new()?;
-        let setting = format!("net.ipv4.tcp_wmem={SEND_BUFFER}");
-        run(network.program("sysctl").args(["-qw", &setting]))?;
         let cpus = sched_getaffinity(None)?;
         let last = (0..1024).rev().find(|&cpu| cpus.is_set(cpu)).unwrap_or(0);
-        let line = Line::up(
-            field.paths,
-            &network,
-            &ROUND_TRIPS,
-            last,
-            &folder.join("line.log"),
-        )?;
+        let line = depots::long_ways(field.paths, &network, last, &folder.join("line.log"))?;
         let binary = field.paths.release_binary();
         let content = content(BYTES);
         let root = folder.join("root");
         fs::create_dir_all(&root)?;
         fs::write(root.join("film"), &content)?;
-        let listen = format!("0.0.0.0:{IBP_PORT}");
+        let listen = format!("0.0.0.0:{}", depots::PORT);
         let mut program = network.program(&binary);
         if let Some(host) = host {
             program.env("CROSSDOCK_IBP_HOST", host.to_string());
         }
-        let (depots, _) = pool::start(program, DEPOTS, &listen, &folder)?;
-        let running = vec![depots, vsftpd(&network, &root, &folder)?];
+        let depots = depots::start(program, DEPOTS, &listen, &folder)?;
+        let running = vec![depots.running, vsftpd(&network, &root, &folder)?];
         let nginx = Nginx::start(
             Variant::Sendfile,
             &network,
@@ -197,25 +178,19 @@ impl World {
     /// Has a copy of the film at each of so many depots; the exNode has them where they are seen
     /// from the far end.
     fn upload(&self, depots: usize) -> Result<PathBuf> {
-        let near: Vec<String> = (0..depots).map(near).collect();
+        let near: Vec<String> = (0..depots).map(depots::near).collect();
         let copies = depots.to_string();
-        let near_file = self.folder.join("near.xnd");
+        let file = self.folder.join(format!("film-{depots}.xnd"));
         let mut upload = self.network.program(&self.binary);
         upload
             .args(["upload", "--direct", "--block-size", "4M"])
             .args(["--copies", &copies, "--depot", &near.join(",")])
             .args(["--forecasts", "off", "--json", "-o"])
-            .arg(&near_file)
+            .arg(&file)
             .arg(self.folder.join("root/film"))
             .stdout(Stdio::null());
         run(&mut upload)?;
-        let mut text = fs::read_to_string(&near_file)?;
-        for (depot, near) in near.iter().enumerate() {
-            let far = far(depot)?;
-            text = text.replace(&format!("ibp://{near}/"), &format!("ibp://{far}/"));
-        }
-        let file = self.folder.join(format!("film-{depots}.xnd"));
-        fs::write(&file, text)?;
+        depots::move_away(&file, depots)?;
         Ok(file)
     }
 
@@ -293,17 +268,6 @@ impl World {
         );
         Ok(BYTES as f64 / 1e6 / elapsed.as_secs_f64())
     }
-}
-
-/// A depot beside it.
-fn near(depot: usize) -> String {
-    format!("127.0.0.1:{}", usize::from(IBP_PORT) + depot)
-}
-
-/// The same from the far end.
-fn far(depot: usize) -> Result<String> {
-    let port = IBP_PORT + u16::try_from(depot)?;
-    Ok(Line::server(u8::try_from(depot)?, port).to_string())
 }
 
 /// Debian's vsftpd for anybody.

@@ -1,0 +1,107 @@
+//! Depots of one process that take from 30 to 55 ms there and back, each another time.
+
+use std::fs;
+use std::path::Path;
+use std::process::Stdio;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+
+use crate::process::run;
+use crate::rig::depots;
+use crate::rig::network::Network;
+use crate::suite::Stage;
+use crate::suite::cli::job;
+
+const DEPOTS: usize = depots::ROUND_TRIPS.len();
+const FILM_BYTES: usize = 24 << 20;
+/// A moment at which the download is under way: all of it takes a second and more.
+const MIDDLE: Duration = Duration::from_millis(400);
+/// The node that is stopped then.
+const STOPPED: u8 = 1;
+
+/// The node of a depot is stopped in the middle of a download: all bytes come, those that it had from
+/// others.
+pub(super) fn stopped_while_downloading(stage: &Stage<'_>) -> Result<()> {
+    let folder = stage.folder.join("far");
+    fs::create_dir_all(&folder)?;
+    let network = Network::new()?;
+    let _line = depots::long_ways(stage.paths, &network, 0, &folder.join("line.log"))?;
+    let binary = stage.paths.release_binary();
+    let program = network.program(&binary);
+    let listen = format!("0.0.0.0:{}", depots::PORT);
+    let pool = depots::start(program, DEPOTS, &listen, &folder)?;
+    let film = job::content("film", FILM_BYTES);
+    fs::write(folder.join("film"), &film)?;
+    let crossdock = |words: &[&str]| {
+        let mut command = network.program(&binary);
+        command
+            .args(words)
+            .current_dir(&folder)
+            .stdin(Stdio::null());
+        command
+    };
+    let near: Vec<String> = (0..DEPOTS).map(depots::near).collect();
+    let words = [
+        "upload",
+        "film",
+        "--direct",
+        "--copies",
+        "2",
+        "--block-size",
+        "1M",
+    ];
+    let more = ["--depot", &near.join(","), "--forecasts", "off"];
+    run(&mut crossdock(&[&words[..], &more].concat()))?;
+    depots::move_away(&folder.join("film.xnd"), DEPOTS)?;
+
+    let download = ["download", "film.xnd", "-o", "back", "--forecasts", "off"];
+    let more = ["--report", "report.json", "--timeout", "3s", "--json"];
+    let mut download = crossdock(&[&download[..], &more].concat());
+    let child = download
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    let waiting = thread::spawn(move || child.wait_with_output());
+    thread::park_timeout(MIDDLE);
+    ensure!(
+        !waiting.is_finished(),
+        "nothing happens in the middle of it"
+    );
+    let node = STOPPED.to_string();
+    run(&mut crossdock(&[
+        "node",
+        "stop",
+        &node,
+        "--admin",
+        &pool.admin,
+    ]))?;
+    let Ok(downloaded) = waiting.join() else {
+        bail!("it has panicked");
+    };
+    let downloaded = downloaded?;
+    let said = String::from_utf8_lossy(&downloaded.stderr);
+    ensure!(downloaded.status.success(), "{said}");
+    ensure!(fs::read(folder.join("back"))? == film, "other bytes");
+    all_have_helped(&folder.join("report.json"))
+}
+
+/// Each depot has brought something, and the one that was stopped was asked for more.
+fn all_have_helped(report: &Path) -> Result<()> {
+    let report: Value = serde_json::from_slice(&fs::read(report)?)?;
+    let all = report["depots"].as_array().context("no depots")?;
+    let brought = |depot: &&Value| depot["blocks"].as_u64() > Some(0);
+    ensure!(all.iter().filter(brought).count() == DEPOTS, "{all:?}");
+    let stopped = depots::far(usize::from(STOPPED))?;
+    let failed = all.iter().any(|depot| {
+        let is_it = depot["depot"].as_str() == Some(&stopped);
+        is_it && depot["failed"].as_u64() > Some(0)
+    });
+    ensure!(
+        failed,
+        "it was stopped when nobody asked it any more: {all:?}"
+    );
+    Ok(())
+}
