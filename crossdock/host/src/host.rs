@@ -1041,9 +1041,11 @@ impl Host {
 
     /// Tells everybody about a new routing table.
     pub(crate) fn spread_table(&mut self) {
-        self.table = Arc::new(self.registry.state().table());
+        let table = Arc::new(self.registry.state().table());
+        let old = std::mem::replace(&mut self.table, table);
         self.count_leases();
         self.follow_gateways();
+        self.keep_promises(self.leases.now, &old);
         for (&id, slot) in &self.nodes {
             if slot.node.is_some() {
                 let input = NodeInput::Table(Arc::clone(&self.table));

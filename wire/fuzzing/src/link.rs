@@ -15,8 +15,8 @@ use crossdock_names::{
 use crossdock_peer::{
     AccessError, Call, CallId, Caller, ChangedRange, ChangesPage, CopySource, DuplicateKey, Flow,
     LeaseId, MappedRanges, NodeAnswer, NodeError, NodeReply, NodeRequest, ObjectStat, Order, PinId,
-    Port, ReadVersion, Recall, SiteReply, SiteRequest, SourceError, Stability, Transfer, Transport,
-    TunnelSecret, WriteContext, WriterId,
+    Port, Promise, ReadVersion, Recall, SiteReply, SiteRequest, SourceError, Stability, Transfer,
+    Transport, TunnelSecret, WriteContext, WriterId,
 };
 use crossdock_types::{Payload, Time, WallTime};
 
@@ -289,6 +289,10 @@ pub fn node_requests(dice: &mut Dice) -> Vec<NodeRequest> {
         ReadVersion::Pinned(PinId(dice.u64())),
         ReadVersion::MappedUnder(dice.u64()),
         ReadVersion::Exactly(Version(dice.u64())),
+        ReadVersion::AsOf {
+            changed: Version(dice.u64()),
+            as_of: Version(dice.u64()),
+        },
     ];
     let mut all: Vec<NodeRequest> = versions
         .map(|version| NodeRequest::Read {
@@ -482,6 +486,10 @@ pub fn node_answers(dice: &mut Dice) -> Vec<NodeAnswer> {
             pin: dice.u64(),
             length_bytes: dice.u64(),
             version,
+            promise: Box::new(Promise {
+                as_of: Version(dice.u64()),
+                right: dice.maybe(capability),
+            }),
         },
         NodeAnswer::Shared {
             key: format!("0#{:x}", dice.u64()),
