@@ -62,4 +62,4 @@ pub use site::{
 };
 pub use squash::{NOBODY, Squash};
 pub use transaction::{Part, TransactionId, TransactionStep};
-pub use transfer::{Flow, Transfer, Transport, TunnelSecret};
+pub use transfer::{Flow, KeptAsk, KeptPin, Transfer, Transport, TunnelSecret};

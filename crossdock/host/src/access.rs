@@ -176,7 +176,12 @@ impl Host {
             Frame::Clients { .. } | Frame::Transfer(Transfer::End(_) | Transfer::Release(_)) => {
                 role == Role::Gateway
             }
-            Frame::Transfer(Transfer::Tunnel { .. } | Transfer::Unfilled(_)) => role == Role::Node,
+            Frame::Transfer(Transfer::Tunnel { .. } | Transfer::Unfilled(_)) => {
+                role == Role::Node || self.is_peer_gateway(peer)
+            }
+            Frame::Transfer(Transfer::Keeps(_) | Transfer::Ask(_) | Transfer::Lent { .. }) => {
+                self.is_peer_gateway(peer)
+            }
             Frame::NodeReply { .. }
             | Frame::CancelNode { .. }
             | Frame::PostponeNode { .. }

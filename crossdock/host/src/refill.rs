@@ -3,8 +3,8 @@
 //!
 //! All members of the set are asked in turn, whoever is its primary: a version has the same
 //! bytes everywhere ([`ReadVersion::AsOf`]). Who can sends them then; the bytes of others
-//! are held here, and this gateway sends them itself. When a set gets another primary that one is
-//! told what is outstanding, and keeps it: a holder that is cut off from the registry hears of no
+//! are held here, and this gateway sends them itself. When a set gets another primary a member is
+//! told what is outstanding, and keeps it: a holder that is not in the set any more hears of no
 //! later change (docs/decisions/0044).
 
 use std::collections::BTreeMap;
@@ -74,14 +74,20 @@ impl Promised {
         self.promise.right.or(self.source.capability)
     }
 
-    /// The primary that has to be told of it, if that is another one now.
+    /// Who has to be told of it, if another one is the primary now: that one, or another member,
+    /// of those that have been one since.
     fn new_keeper(&self, old: &RoutingTable, new: &RoutingTable, holder: HostId) -> Option<NodeId> {
         let object = &self.source.object;
-        let first = |table: &RoutingTable| table.members_of(object)?.members.first().copied();
-        let node = first(new).filter(|&node| first(old) != Some(node))?;
-        let host = *new.hosts.nodes.get(&node)?;
-        let may_keep = object.class == ObjectClass::Column && self.members.contains(&(node, host));
-        (may_keep && host != holder).then_some(node)
+        let members = &new.members_of(object)?.members;
+        let before = old.members_of(object).and_then(|set| set.members.first());
+        if object.class != ObjectClass::Column || before == members.first() {
+            return None;
+        }
+        let may_keep = |node: &NodeId| {
+            let host = new.hosts.nodes.get(node).copied();
+            host.is_some_and(|host| host != holder && self.members.contains(&(*node, host)))
+        };
+        members.iter().copied().find(may_keep)
     }
 }
 
@@ -255,13 +261,15 @@ impl Host {
         self.queue.push_back(message);
     }
 
-    /// The table is a new one: new primaries keep what others hold of what they order now.
+    /// The table is a new one: members of sets that have new primaries keep what others hold.
     pub(crate) fn keep_promises(&mut self, now: Time, old: &RoutingTable) {
         if self.refills.noted.is_empty() || old.sets == self.table.sets {
             return;
         }
         let own = self.host_id();
         let noted = self.refills.noted.iter();
+        // Who has no right from the holder could not have it kept.
+        let noted = noted.filter(|(_, promised)| promised.promise.right.is_some());
         let wanted = noted.filter_map(|(&key, promised)| {
             let node = promised.new_keeper(old, &self.table, key.0)?;
             (self.table.hosts.nodes.get(&node) != Some(&own)).then_some((key, node))
@@ -477,8 +485,8 @@ mod tests {
         assert_eq!(small.version_for(NodeId(2), Some(HostId(20))), exactly);
     }
 
-    /// Goal: a primary is told of what others hold when it becomes one, if it has been a member
-    /// since and does not hold it itself.
+    /// Goal: when another one becomes the primary, that is told of what others hold, or another
+    /// member if it has not been one since; whoever holds it itself is not.
     #[test]
     fn a_new_primary_keeps_what_others_hold() {
         let hosts = [(1, 10), (2, 20), (3, 30)];
@@ -491,7 +499,9 @@ mod tests {
         assert_eq!(keeper(&[2, 1], &hosts, 10), Some(NodeId(2)));
         assert_eq!(keeper(&[1], &hosts, 10), None, "the same primary");
         assert_eq!(keeper(&[2], &hosts, 20), None, "it holds it");
-        assert_eq!(keeper(&[3, 2], &hosts, 10), None, "it has come later");
+        assert_eq!(keeper(&[3, 2], &hosts, 10), Some(NodeId(2)));
+        assert_eq!(keeper(&[3, 2], &hosts, 20), None);
+        assert_eq!(keeper(&[3], &hosts, 10), None, "it has come later");
         assert_eq!(keeper(&[2], &[(2, 21)], 10), None, "it was started again");
         assert_eq!(keeper(&[], &hosts, 10), None);
         let small = promised(ObjectId::of_site(ObjectClass::SmallFiles, SiteId(1), 0));

@@ -85,6 +85,8 @@ struct Sending {
     end: TunnelEnd,
     /// It is a gateway, and sends to its own clients what no node can.
     is_own: bool,
+    /// And to clients of others what it keeps.
+    lends: bool,
     inflator: Inflator,
     told: BTreeSet<HostId>,
     /// Those whose connections and numbers of datagrams are known: a link between hosts may
@@ -98,6 +100,7 @@ impl Sending {
         Self {
             end,
             is_own,
+            lends: false,
             inflator: Inflator::new(boot),
             told: BTreeSet::new(),
             admitted: BTreeSet::new(),
@@ -178,15 +181,18 @@ impl Host {
     }
 
     /// From now on this gateway can send to its own clients what no node can any more
-    /// (docs/decisions/0044). For its redirector it is one more host that fills packets; nobody
-    /// else hears of it.
-    pub fn open_filler(&mut self, end: TunnelEnd) {
+    /// (docs/decisions/0044). For its redirector it is one more host that fills packets; other
+    /// gateways hear of it if this one `lends` to their clients what it keeps
+    /// (docs/decisions/0052).
+    pub fn open_filler(&mut self, end: TunnelEnd, lends: bool) {
         let own = self.host_id();
-        let sending = Sending::new(own.0, end, true);
+        let mut sending = Sending::new(own.0, end, true);
+        sending.lends = lends;
         let opened = HostEffect::TunnelOpened {
             holder: own,
             address: end.address,
             key: sending.key_of(own),
+            is_node: false,
         };
         self.effects.push_back(opened);
         self.transfers.sending = Some(sending);
@@ -306,15 +312,18 @@ impl Host {
             return;
         };
         if sending.is_own {
-            return sending.admit(own, addresses);
+            sending.admit(own, addresses);
         }
-        let is_gone = |gateway: &HostId| !gateways.contains(gateway);
+        let is_gone = |gateway: &HostId| *gateway != own && !gateways.contains(gateway);
         sending.told.retain(|gateway| !is_gone(gateway));
         for gateway in sending.admitted.extract_if(.., |gateway| is_gone(gateway)) {
             sending.inflator.dismiss(gateway.0);
         }
         sending.holds.give_up(|gateway| is_gone(&gateway));
-        for gateway in gateways {
+        let is_own = sending.is_own;
+        let others = gateways.into_iter().filter(|&gateway| gateway != own);
+        let is_for_others = !is_own || self.lends();
+        for gateway in others.filter(|_| is_for_others) {
             self.tell_tunnel(gateway);
         }
         self.end_spares();
@@ -322,8 +331,9 @@ impl Host {
 
     /// A connection is new: who is at its other end may be so, too.
     pub(crate) fn forget_tunnel(&mut self, peer: HostId) {
-        let is_ours = self.table.hosts.nodes.values().any(|&host| host == peer);
-        if is_ours {
+        self.forget_asked(peer);
+        // Whatever it was: the table may know it no more.
+        if self.role.is_gateway {
             self.effects.push_back(HostEffect::TunnelClosed(peer));
         }
         if let Some(sending) = &mut self.transfers.sending {
@@ -336,6 +346,8 @@ impl Host {
         let is_known = self.table.hosts.live.contains(&self.host_id());
         let is_there = is_known && self.peers.role(gateway) == Some(Role::Gateway);
         let addresses = self.addresses_of(gateway);
+        let lends = self.lends();
+        let is_there = is_there && (!lends || self.is_peer_gateway(gateway));
         let Some(sending) = self.transfers.sending.as_mut().filter(|_| is_there) else {
             return;
         };
@@ -349,6 +361,9 @@ impl Host {
             secret: TunnelSecret(key),
         };
         self.send_frame(gateway, Frame::Transfer(transfer));
+        if lends {
+            self.tell_all_kept(gateway);
+        }
     }
 
     /// A word of another host.
@@ -360,6 +375,7 @@ impl Host {
                     holder: peer,
                     address,
                     key: TunnelKey { id: KEY_ID, key },
+                    is_node: self.peers.role(peer) == Some(Role::Node),
                 });
             }
             Transfer::End(flow) => {
@@ -377,6 +393,9 @@ impl Host {
                 let unfilled = HostEffect::Unfilled { holder: peer, pins };
                 self.effects.push_back(unfilled);
             }
+            Transfer::Keeps(files) => self.take_keeps(peer, files),
+            Transfer::Ask(ask) => self.take_ask(peer, &ask),
+            Transfer::Lent { id, pin } => self.take_lent(peer, id, pin),
         }
     }
 
@@ -518,6 +537,31 @@ impl Host {
         self.note_asked(flow, own);
         let released = &self.transfers.released;
         Some(Extent::new(own.0, pin, length_bytes, released))
+    }
+
+    /// This gateway holds bytes that it keeps for a client of another one: under which pin, if it
+    /// sends in that connection and has room.
+    pub(crate) fn hold_kept(
+        &mut self,
+        gateway: HostId,
+        flow: Flow,
+        payload: Payload,
+        version: Version,
+    ) -> Option<u64> {
+        let now = self.leases.now;
+        let sending = self.transfers.sending.as_mut().filter(|it| it.lends)?;
+        if !sending.told.contains(&gateway) || !sending.announce(gateway, flow) {
+            return None;
+        }
+        let pin = sending.holds.begin(now, gateway, None, version)?;
+        sending.holds.fill(pin, payload, version).ok()?;
+        Some(pin)
+    }
+
+    /// Whether this is a gateway that sends what it keeps to clients of others.
+    pub(crate) fn lends(&self) -> bool {
+        let sending = self.transfers.sending.as_ref();
+        sending.is_some_and(|it| it.lends) && self.own_scope().is_none()
     }
 
     /// This gateway asks a host for bytes of a connection.
