@@ -74,6 +74,8 @@ struct Origin {
     callee: Callee,
     /// What is read stays here, under this pin.
     pin: Option<u64>,
+    /// Which manager has given the right to read it.
+    minter: Option<HostId>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -308,9 +310,24 @@ impl Host {
                 to,
                 mut call,
                 flow,
-                ..
+                capability,
             } => {
-                let pin = flow.and_then(|flow| self.begin_hold(peer, *flow, &call.request));
+                let is_kept =
+                    from == Port::Router && matches!(call.request, NodeRequest::Pin { .. });
+                let pin = match flow {
+                    _ if is_kept => self.begin_keep(peer, &mut call.request),
+                    Some(flow) => self.begin_hold(peer, to, *flow, &call.request),
+                    None => None,
+                };
+                if is_kept && pin.is_none() {
+                    let outcome = Err(NodeError::Busy { retry_after_ms: 20 });
+                    let reply = NodeReply {
+                        id: call.id,
+                        outcome,
+                    };
+                    let (from, to) = (to, from);
+                    return self.send_frame(peer, Frame::NodeReply { from, to, reply });
+                }
                 if is_leasing(from) {
                     self.grant(peer);
                 }
@@ -321,6 +338,7 @@ impl Host {
                     id: call.id,
                     callee,
                     pin,
+                    minter: capability.map(|capability| capability.minter),
                 });
                 self.compares_again(&mut call);
                 let from = self.asker(to, from, &call.request);
@@ -399,6 +417,7 @@ impl Host {
                     id: call.id,
                     callee: Callee::Site(from, rights_of(&call.request.operation)),
                     pin: None,
+                    minter: None,
                 });
                 if let Some(shown) = shown {
                     self.scopes.begin(call.id, shown);
@@ -605,6 +624,7 @@ impl Host {
                     id: call.id,
                     callee: Callee::Site(from, Rights::default()),
                     pin: None,
+                    minter: None,
                 });
                 self.queue.push_back(Message::request(to, call));
             }
@@ -624,7 +644,8 @@ impl Host {
         if let Some(origin) = self.peers.end_relay(reply.id) {
             reply.id = origin.id;
             if let Some(pin) = origin.pin {
-                reply.outcome = self.hold_for(pin, reply.outcome);
+                let held = (origin.host, pin);
+                reply.outcome = self.hold_for(from, held, origin.minter, reply.outcome);
             }
             let to = match origin.callee {
                 Callee::Node(_, port) => port,

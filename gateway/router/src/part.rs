@@ -4,14 +4,27 @@
 use std::time::Duration;
 
 use crossdock_names::Incarnation;
-use crossdock_names::{Epoch, FileCapability, NodeId, ObjectId};
+use crossdock_names::{Epoch, FileCapability, FileRef, HostId, NodeId, ObjectId};
 use crossdock_peer::{
     AccessError, CallId, CopySource, Flow, NodeAnswer, NodeError, NodeRequest, Order, ReadVersion,
-    SiteError, SiteReply, SiteRequest, Stability, WriteContext, WriterId,
+    SiteError, SiteReply, SiteRequest, Stability, Transport, WriteContext, WriterId,
 };
 use crossdock_types::{Payload, Time, WallTime};
 
+use crate::message::KeptRead;
 use crate::warm::Piece;
+
+/// A piece of a file that is in a known state.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FileState {
+    pub(crate) file: FileRef,
+    /// Since when it is in that state.
+    pub(crate) changed: WallTime,
+    /// First byte of the piece, in the file.
+    pub(crate) offset_bytes: u64,
+    /// Another gateway that keeps the file in that state.
+    pub(crate) keeper: Option<HostId>,
+}
 
 /// What is asked of whom.
 #[derive(Clone, Debug)]
@@ -29,7 +42,7 @@ pub(crate) enum PartRequest {
         /// In which connection the node may send the bytes itself.
         flow: Option<Flow>,
         /// In which state its file is, if nobody changes it as long as a lease lasts.
-        state: Option<WallTime>,
+        state: Option<FileState>,
     },
     /// Writes to a column.
     Write {
@@ -115,7 +128,34 @@ impl PartRequest {
             offset_bytes,
             length_bytes,
         };
-        Some((piece, state?))
+        Some((piece, state?.changed))
+    }
+
+    /// Which other gateway keeps a piece, and how it is asked for it: in a connection's stream
+    /// only.
+    pub(crate) fn kept(&self) -> Option<(Flow, HostId, KeptRead)> {
+        let Self::Read {
+            object,
+            offset_bytes,
+            length_bytes,
+            capability,
+            flow: Some(flow),
+            state: Some(state),
+            ..
+        } = *self
+        else {
+            return None;
+        };
+        let kept = KeptRead {
+            file: state.file,
+            changed: state.changed,
+            offset_bytes: state.offset_bytes,
+            length_bytes,
+            object,
+            object_offset: offset_bytes,
+            capability,
+        };
+        (flow.transport == Transport::Tcp).then_some((flow, state.keeper?, kept))
     }
 
     /// In which connection the node may send what is read.
@@ -296,6 +336,8 @@ pub(crate) enum Asked {
     Nobody,
     /// A member that may have it in memory, for one version.
     Warm,
+    /// Another gateway, which keeps the file.
+    Keeper,
     /// Who knows which version is current.
     Owner,
 }
@@ -358,7 +400,9 @@ impl Part {
     ) -> Verdict {
         match outcome {
             // The primary has it, if anybody does.
-            Err(_) if self.asked == Asked::Warm => Verdict::After(Duration::ZERO),
+            Err(_) if matches!(self.asked, Asked::Warm | Asked::Keeper) => {
+                Verdict::After(Duration::ZERO)
+            }
             Err(NodeError::Busy { retry_after_ms }) => {
                 let asked = Duration::from_millis(u64::from(retry_after_ms));
                 Verdict::After(self.next_pause().max(asked.min(PAUSE_LONGEST)))

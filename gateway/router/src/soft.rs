@@ -6,6 +6,7 @@ use crossdock_names::{FileRef, HostId, Incarnation, SiteId};
 use crossdock_peer::{Attributes, FileLayout, FileLease, SiteAnswer, SiteReply};
 use crossdock_types::Time;
 
+use crate::elsewhere::Elsewhere;
 use crate::hot::Hot;
 use crate::leases::{Known, Leases, Opening};
 use crate::maps::Maps;
@@ -23,6 +24,7 @@ pub(crate) struct Soft {
     pub(crate) leases: Leases,
     pub(crate) maps: Maps,
     pub(crate) hot: Hot,
+    pub(crate) elsewhere: Elsewhere,
     pub(crate) warm: Warm,
     /// Sites that were asked about locks: one may have been opened a moment ago, and not
     /// be in this router's table yet.

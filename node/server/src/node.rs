@@ -610,6 +610,9 @@ impl Node {
             } if from.is_client() && is_any_members(object, *version) => {
                 self.ordering.check_member(object).map(|()| None)
             }
+            NodeRequest::Pin { object, .. } if from.is_client() => {
+                self.ordering.check_member(object).map(|()| None)
+            }
             // What a depot has given capabilities of is of one version: whichever member has
             // all that was answered has the same bytes, or newer ones that it does not give.
             NodeRequest::Read { object, .. } | NodeRequest::Stat { object }
@@ -850,7 +853,8 @@ impl Node {
 /// Whether any member may answer a router's read: it is of one version, or of a small file, whose
 /// site has told in which version it is there.
 const fn is_any_members(object: &ObjectId, version: ReadVersion) -> bool {
-    matches!(version, ReadVersion::Exactly(_)) || matches!(object.class, ObjectClass::SmallFiles)
+    let is_of_one = matches!(version, ReadVersion::Exactly(_) | ReadVersion::AsOf { .. });
+    is_of_one || matches!(object.class, ObjectClass::SmallFiles)
 }
 
 /// Whether this node is to order it.

@@ -160,6 +160,9 @@ pub(crate) enum Seen {
     Cancel(u64),
     Postpone(u64, Duration),
     Resume(u64),
+    /// Of which gateway: first byte in the file, and how many.
+    ReadKept(u64, u64, u64),
+    Keeps(WallTime),
     Reply(u64, Result<SiteAnswer, SiteError>),
 }
 
@@ -188,6 +191,11 @@ pub(crate) fn drain(router: &mut Router) -> (Vec<Seen>, Vec<CallId>) {
             RouterEffect::CancelNode(node, _) => Seen::Cancel(node.0),
             RouterEffect::PostponeNode(node, _, by) => Seen::Postpone(node.0, by),
             RouterEffect::ResumeNode(node, _) => Seen::Resume(node.0),
+            RouterEffect::ReadKept(_, gateway, id, kept) => {
+                ids.push(id);
+                Seen::ReadKept(gateway.0, kept.offset_bytes, kept.length_bytes)
+            }
+            RouterEffect::Keeps(_, changed) => Seen::Keeps(changed),
             RouterEffect::Reply(routed) => Seen::Reply(routed.reply.id.0, routed.reply.outcome),
         });
     }
