@@ -322,7 +322,7 @@ impl Host {
                     callee,
                     pin,
                 });
-                self.compares_again(&mut call);
+                self.mistakes(from, &mut call);
                 let from = self.asker(to, from, &call.request);
                 let input = NodeInput::Call { from, call };
                 self.queue.push_back(Message::Node(to, input));
