@@ -26,7 +26,7 @@ mod transaction;
 mod transfer;
 
 pub use access::AccessError;
-pub use call::{Call, CallId, Stability, WriteContext, WriterId};
+pub use call::{Call, CallId, Sending, Stability, WriteContext, WriterId};
 pub use carried::Carries;
 pub use census::{CensusClass, CensusPage, CensusPlace, CensusRow, NamePlace, Repair, Rights};
 pub use export::ExportRules;

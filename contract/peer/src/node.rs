@@ -307,10 +307,6 @@ pub enum NodeRequest {
         payload: Payload,
         /// Fences.
         context: WriteContext,
-        /// The writer's number of it, the same whenever it is sent.
-        number: u64,
-        /// It was sent before, and may have been done: one that is not known here is not begun.
-        is_again: bool,
     },
     /// Writes bytes that lie elsewhere: the primary of the object's set reads them at the source's
     /// and makes a write of them, or a hole (docs/decisions/0051). To be sent again, like a write.
@@ -583,8 +579,8 @@ pub enum NodeError {
     /// The sender may not ask for that.
     #[error("refused: {0}")]
     Refused(AccessError),
-    /// An exchange may have been done, or not; it will not be any more.
-    #[error("whether the bytes were exchanged is not known")]
+    /// A change that was sent before may have been carried out, or not; it will not be any more.
+    #[error("whether an earlier sending was carried out is not known")]
     Unclear,
     /// What was to be copied cannot be read.
     #[error("the source of a copy: {0}")]

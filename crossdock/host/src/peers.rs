@@ -340,7 +340,7 @@ impl Host {
                     pin,
                     minter: capability.map(|capability| capability.minter),
                 });
-                self.compares_again(&mut call);
+                self.mistakes(from, &mut call);
                 let from = self.asker(to, from, &call.request);
                 let input = NodeInput::Call { from, call };
                 self.queue.push_back(Message::Node(to, input));

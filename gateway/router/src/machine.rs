@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossdock_names::{Epoch, FileRef, HostId, NodeId, RoutingTable, Version};
+use crossdock_names::{FileRef, HostId, NodeId, RoutingTable, Version};
 use crossdock_peer::{
     Call, CallId, Flow, NodeAnswer, NodeReply, NodeRequest, ReadVersion, SiteError, SiteReply,
     SiteRequest, WriterId,
@@ -21,10 +21,10 @@ use crate::message::{
     KeptRead, ReadAhead, RoutedReply, RouterConfig, RouterEffect, RouterInput, Waited,
     WriteVerifier,
 };
-use crate::part::{Asked, Outcome, Part, PartRequest, PartState, Verdict};
+use crate::part::{Asked, Outcome, Part, PartRequest, PartState, Sent, Verdict};
 use crate::read::Bulk;
 use crate::return_lease::ReturnWork;
-use crate::soft::Soft;
+use crate::soft::{Numbers, Soft};
 use crate::unstable::Unstable;
 use crate::warm::Warm;
 use crate::work::{Answer, Step, Work};
@@ -85,7 +85,7 @@ impl Router {
             warm: Warm::default(),
             lock_sites: BTreeSet::new(),
             unstable_holders_max: config.unstable_holders_max,
-            exchanges_total: 0,
+            numbers: Numbers::default(),
         };
         Self {
             config,
@@ -255,6 +255,7 @@ impl Router {
                 table: &self.table,
                 warm: &self.soft.warm,
                 writer: self.config.writer,
+                answered_below: self.soft.numbers.answered_below(),
                 effects: &mut self.effects,
             };
             for index in 0..request.parts.len() {
@@ -407,6 +408,7 @@ impl Router {
                     table: &self.table,
                     warm: &self.soft.warm,
                     writer: self.config.writer,
+                    answered_below: self.soft.numbers.answered_below(),
                     effects: &mut self.effects,
                 };
                 sender.send(request, index);
@@ -488,6 +490,9 @@ impl Router {
         if let Some(wake) = request.wake {
             self.wakes.remove(&(wake, number));
         }
+        if let Work::Write(work) = &request.work {
+            work.close(&mut self.soft.numbers);
+        }
         let verifier = if request.work.is_write() {
             request.verifier
         } else {
@@ -561,9 +566,7 @@ impl Request {
 
 impl Part {
     fn wait_until(&mut self, time: Time, deadline: Time) {
-        // A change that is made once may have been made when its client sent it to another
-        // gateway: only the site's answer tells, however late.
-        if time >= deadline && !self.is_once() {
+        if time >= deadline && !self.must_be_told() {
             self.give_up();
         } else {
             self.state = PartState::Later(time);
@@ -598,13 +601,14 @@ struct Sender<'a> {
     table: &'a RoutingTable,
     warm: &'a Warm,
     writer: WriterId,
+    answered_below: u64,
     effects: &'a mut VecDeque<RouterEffect>,
 }
 
 impl Sender<'_> {
     fn send(&mut self, request: &mut Request, index: usize) {
         let mut deadline = request.deadline;
-        if request.parts[index].is_once() {
+        if request.parts[index].must_be_told() {
             deadline = deadline.max(self.now + DOUBT_PATIENCE);
         }
         let sub = request.calls_total & ((1 << CALL_BITS) - 1);
@@ -626,7 +630,15 @@ impl Sender<'_> {
             None => Asked::Owner,
         };
         part.asked_at = self.now;
-        let epoch: Epoch = self.table.epoch;
+        if !part.is_in_doubt {
+            part.sent_by = self.table.epoch;
+        }
+        let sent = Sent {
+            table_epoch: self.table.epoch,
+            writer: self.writer,
+            in_doubt_since: part.is_in_doubt.then_some(part.sent_by),
+            answered_below: self.answered_below,
+        };
         match (&part.request, node) {
             (PartRequest::Site(site_request), _) => {
                 let site = site_request.operation.site();
@@ -641,15 +653,12 @@ impl Sender<'_> {
                 part.state = PartState::Sent(id, None);
             }
             (column, Some(node)) => {
-                let Some(mut request) = column.node_request(epoch, self.writer) else {
+                let Some(mut request) = column.node_request(&sent) else {
                     return;
                 };
                 if let (NodeRequest::Read { version, .. }, Some((_, given))) = (&mut request, warm)
                 {
                     *version = ReadVersion::Exactly(given);
-                }
-                if let NodeRequest::Exchange { is_again, .. } = &mut request {
-                    *is_again = part.is_in_doubt;
                 }
                 let call = Call {
                     id,

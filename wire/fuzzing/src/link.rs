@@ -15,7 +15,7 @@ use crossdock_names::{
 use crossdock_peer::{
     AccessError, Call, CallId, Caller, ChangedRange, ChangesPage, CopySource, DuplicateKey, Flow,
     KeptAsk, KeptPin, LeaseId, MappedRanges, NodeAnswer, NodeError, NodeReply, NodeRequest,
-    ObjectStat, Order, PinId, Port, Promise, ReadVersion, Recall, SiteReply, SiteRequest,
+    ObjectStat, Order, PinId, Port, Promise, ReadVersion, Recall, Sending, SiteReply, SiteRequest,
     SourceError, Stability, Transfer, Transport, TunnelSecret, WriteContext, WriterId,
 };
 use crossdock_types::{Payload, Time, WallTime};
@@ -266,6 +266,11 @@ fn context(dice: &mut Dice) -> WriteContext {
         site_epoch: Epoch(dice.u64()),
         truncate_generation: dice.u64(),
         snapshot_sequence: dice.u64(),
+        sending: Sending {
+            number: dice.u64(),
+            in_doubt_since: dice.flag().then(|| Epoch(dice.u64())),
+            answered_below: dice.u64(),
+        },
     }
 }
 
@@ -442,8 +447,6 @@ pub fn node_requests(dice: &mut Dice) -> Vec<NodeRequest> {
             offset_bytes: dice.u64(),
             payload: payload(dice),
             context: context(dice),
-            number: dice.u64(),
-            is_again: dice.flag(),
         },
         NodeRequest::Copy {
             object: object(dice),

@@ -153,8 +153,8 @@ pub(crate) enum Seen {
     Zero(u64, ObjectId, u64, u64, u64),
     Mapped(u64, ObjectId, u64, u64),
     SiteExchange(u64, usize, Option<DuplicateKey>),
-    /// At the end: its number, and whether it was sent before.
-    Exchange(u64, ObjectId, u64, usize, (u64, bool)),
+    /// At the end: its number, and by which table one was sent that may have been done.
+    Exchange(u64, ObjectId, u64, usize, (u64, Option<u64>)),
     /// Of which column to which: first bytes, and how many, and whether zeros need no space.
     Copy(u64, (ObjectId, u64), (ObjectId, u64), u64, bool),
     Cancel(u64),
@@ -299,12 +299,11 @@ pub(crate) fn see_node(node: NodeId, request: NodeRequest) -> Seen {
             offset_bytes,
             payload,
             context,
-            number,
-            is_again,
         } => {
             assert_eq!(context.writer, WriterId(77));
             assert_eq!(context.truncate_generation, 3);
-            let number = (number, is_again);
+            let since = context.sending.in_doubt_since.map(|epoch| epoch.0);
+            let number = (context.sending.number, since);
             Seen::Exchange(node.0, object, offset_bytes, payload.len(), number)
         }
         NodeRequest::Copy {
