@@ -375,13 +375,18 @@ impl Host {
             return;
         };
         for (node, pin) in std::mem::take(&mut holds.spent) {
-            let call = Call {
-                id: CallId(SPARE_BIT),
-                deadline: self.leases.now + SPARE_PATIENCE,
-                request: NodeRequest::Unpin { pin },
-            };
-            self.queue.push_back(Message::call(node, Port::Host, call));
+            self.end_spare(node, pin);
         }
+    }
+
+    /// Gives back a pin of a node.
+    pub(crate) fn end_spare(&mut self, node: NodeId, pin: PinId) {
+        let call = Call {
+            id: CallId(SPARE_BIT),
+            deadline: self.leases.now + SPARE_PATIENCE,
+            request: NodeRequest::Unpin { pin },
+        };
+        self.queue.push_back(Message::call(node, Port::Host, call));
     }
 }
 

@@ -19,8 +19,8 @@ use crossdock_members::HostRecord;
 use crossdock_names::{FileCapability, HostId, NodeId, Proof, Rights, SiteId};
 use crossdock_nfs::NfsInput;
 use crossdock_peer::{
-    AccessError, Call, CallId, LockNotice, NodeError, NodeReply, NodeRequest, Port, SiteError,
-    SiteReply, SiteRequest,
+    AccessError, Call, CallId, LockNotice, NodeAnswer, NodeError, NodeReply, NodeRequest, Port,
+    SiteError, SiteReply, SiteRequest,
 };
 use crossdock_router::RouterInput;
 use crossdock_server::NodeInput;
@@ -652,6 +652,10 @@ impl Host {
                 Callee::Site(..) => to,
             };
             self.send_frame(origin.host, Frame::NodeReply { from, to, reply });
+        } else if let (Port::Router, Ok(NodeAnswer::Pinned { pin, .. })) = (to, reply.outcome) {
+            // The gateway that wanted it kept is gone. (What another node's host has wanted stays:
+            // it is for when that host is gone.)
+            self.end_spare(from, pin);
         }
     }
 
