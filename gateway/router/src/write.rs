@@ -513,7 +513,10 @@ impl WriteWork {
                 Outcome::Node(Err(
                     error @ (NodeError::StaleGeneration { .. } | NodeError::NoObject),
                 )) => {
-                    self.begin_anew();
+                    // A disk's file keeps its size: nothing of what was done is cut.
+                    if !self.content.is_once() {
+                        self.begin_anew();
+                    }
                     again = Some(error);
                 }
                 // Who asked would do no better than ask again.
@@ -606,8 +609,11 @@ impl WriteWork {
             return self.finish(answer, soft);
         }
         // The file was truncated between two parts of the write, and the one that
-        // came first is cut: all of it is done again.
-        if let Ok(SiteAnswer::Opened { .. }) = &reply.outcome {
+        // came first is cut: all of it is done again. (A disk's file is not cut: its
+        // site has been taken over.)
+        if let Ok(SiteAnswer::Opened { .. }) = &reply.outcome
+            && !self.content.is_once()
+        {
             if self.restarts == RESTARTS_MAX {
                 return self.fail(SiteError::Busy);
             }

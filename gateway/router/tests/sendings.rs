@@ -124,15 +124,21 @@ fn what_is_unclear_is_told_to_disks_and_done_again_for_others() {
 }
 
 /// Goal: a write that is begun again as a node wants to see another capability asks for each piece
-/// under its number, and one that is begun again behind a truncate does all of it again.
+/// under its number, and one that is begun again behind a truncate does all of it again; a disk's
+/// file is not cut: a newer generation says that its site was taken over.
 #[test]
 fn pieces_keep_their_numbers_unless_the_file_was_cut() {
     let expired = || Err(NodeError::Refused(AccessError::Expired { seconds: 3 }));
     let cut = || Err(NodeError::StaleGeneration { current: 4 });
-    for (answer, numbers) in [(expired(), [1, 2]), (cut(), [3, 4])] {
+    for (stability, answer, numbers) in [
+        (Stability::Data, expired(), [1, 2]),
+        (Stability::Stable, expired(), [1, 2]),
+        (Stability::Data, cut(), [1, 2]),
+        (Stability::Stable, cut(), [3, 4]),
+    ] {
         let mut router = router();
         let range = (UNIT - 512, 1024);
-        let first = begin(&mut router, 1, range, Stability::Data);
+        let first = begin(&mut router, 1, range, stability);
         node(&mut router, first[0].0, written(1));
         node(&mut router, first[1].0, answer);
         let open = Seen::OpenWrite(range.0, range.0 + range.1);
@@ -141,6 +147,29 @@ fn pieces_keep_their_numbers_unless_the_file_was_cut() {
         let again = sent(&mut router);
         let seen: Vec<u64> = again.iter().map(|(_, sending)| sending.number).collect();
         assert_eq!(seen, numbers);
+    }
+}
+
+/// Goal: a disk's write that was done is not done again as its site was taken over before it has
+/// heard of that; another one is, as it may have been cut.
+#[test]
+fn a_site_that_was_taken_over_has_nothing_done_again() {
+    for stability in [Stability::Data, Stability::Stable] {
+        let mut router = router();
+        let first = begin(&mut router, 1, (T, 512), stability);
+        node(&mut router, first[0].0, written(1));
+        let is_once = stability == Stability::Data;
+        let told = match is_once {
+            true => Stability::Unstable,
+            false => Stability::Stable,
+        };
+        let [push] = expect(&mut router, vec![Seen::Push(T + 512, true, told)]);
+        opened(&mut router, push, 2 * UNIT);
+        let seen = effects(&mut router);
+        match is_once {
+            true => assert!(matches!(seen[..], [Seen::Reply(1, Ok(_))]), "{seen:?}"),
+            false => assert_eq!(seen, [Seen::OpenWrite(T, T + 512)]),
+        }
     }
 }
 
