@@ -295,6 +295,9 @@ pub const POLICY_RULES_MAX: usize = 256;
 /// Pins that one message gives back at most.
 pub const PINS_RELEASED_MAX: usize = 4096;
 
+/// Files in a message in which a gateway tells what it keeps.
+pub const KEPT_FILES_TOLD_MAX: usize = 512;
+
 /// Memory for what is read ahead of its connections and not yet handed to their sockets,
 /// unless configured, in bytes.
 pub const DELIVERY_MEMORY_BYTES: u64 = 256 << 20;

@@ -4,8 +4,8 @@
 use bytes::Bytes;
 use crossdock_checksum::{crc32c, crc32c_append};
 use crossdock_limits::{
-    LINK_BODY_BYTES_MAX, LINK_HELLO_BYTES_MAX, LINK_REASON_BYTES_MAX, OBJECT_IO_BYTES_MAX,
-    PINS_RELEASED_MAX, VIRTUAL_CLIENTS_MAX,
+    KEPT_FILES_TOLD_MAX, LINK_BODY_BYTES_MAX, LINK_HELLO_BYTES_MAX, LINK_REASON_BYTES_MAX,
+    OBJECT_IO_BYTES_MAX, PINS_RELEASED_MAX, VIRTUAL_CLIENTS_MAX,
 };
 use crossdock_names::{Epoch, HostId, Proof, SiteId};
 use crossdock_peer::{Call, CallId, Port, SiteRequest, Transfer};
@@ -21,7 +21,7 @@ use crate::{Frame, FrameError, Stamped};
 
 /// The version of the protocol that this build speaks: raised with every change
 /// of what the bodies of messages mean or how they are encoded.
-pub const PROTOCOL_VERSION: u16 = 16;
+pub const PROTOCOL_VERSION: u16 = 17;
 
 /// A message between hosts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -478,6 +478,11 @@ impl Message {
                     && pins.len() > PINS_RELEASED_MAX
                 {
                     return Err(nonsense(kind, format!("{} pins", pins.len())));
+                }
+                if let Transfer::Keeps(files) = &transfer
+                    && files.len() > KEPT_FILES_TOLD_MAX
+                {
+                    return Err(nonsense(kind, format!("{} files", files.len())));
                 }
                 Self::Frame(Frame::Transfer(transfer).by(epoch))
             }

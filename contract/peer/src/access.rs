@@ -1,6 +1,6 @@
 //! What other hosts may ask of a node, and why they may not.
 
-use crossdock_names::{FileCapability, HostId, ObjectClass, Rights};
+use crossdock_names::{FileCapability, HostId, ObjectClass, Rights, Scope};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -86,7 +86,13 @@ impl NodeRequest {
                     ReadVersion::Current
                     | ReadVersion::MappedUnder(_)
                     | ReadVersion::NotAfter(_)
-                    | ReadVersion::Exactly(_),
+                    | ReadVersion::Exactly(_)
+                    | ReadVersion::AsOf { .. },
+                ..
+            }
+            | Self::Pin {
+                object,
+                version: Some(_),
                 ..
             }
             | Self::Stat { object }
@@ -158,12 +164,24 @@ impl NodeRequest {
                 object,
                 offset_bytes,
                 length_bytes,
-                version: ReadVersion::NotAfter(version) | ReadVersion::Exactly(version),
+                version:
+                    ReadVersion::NotAfter(version)
+                    | ReadVersion::Exactly(version)
+                    | ReadVersion::AsOf { as_of: version, .. },
                 ..
-            } if object.class == ObjectClass::SmallFiles => {
+            }
+            | Self::Pin {
+                object,
+                offset_bytes,
+                length_bytes,
+                version: Some(version),
+                ..
+            } if matches!(shown.scope, Scope::Range { .. }) => {
                 let end = offset_bytes.saturating_add(*length_bytes);
                 shown.covers_range(object, *offset_bytes..end, *version)
             }
+            // What a host has promised is named by a range.
+            Self::Pin { .. } => false,
             _ => self
                 .object()
                 .is_some_and(|object| shown.covers_column(object)),

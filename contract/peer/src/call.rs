@@ -67,6 +67,22 @@ pub struct WriteContext {
     pub truncate_generation: u64,
     /// The newest snapshot that the writer has seen; 0 = none.
     pub snapshot_sequence: u64,
+    /// By what a change is known that is sent again.
+    pub sending: Sending,
+}
+
+/// By what nodes know a router's change that is sent again (docs/decisions/0049): they carry it
+/// out once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sending {
+    /// The writer's number of the change, the same whenever it is sent; 0: it has none, and is
+    /// carried out whenever it comes.
+    pub number: u64,
+    /// It was sent before and may have been carried out: by which table the first such sending was
+    /// routed. Whoever has been a member since, and does not know the number, knows that none was.
+    pub in_doubt_since: Option<Epoch>,
+    /// The writer has answers to all that it has numbered lower, and asks for none of it again.
+    pub answered_below: u64,
 }
 
 impl WriteContext {

@@ -26,7 +26,7 @@ mod transaction;
 mod transfer;
 
 pub use access::AccessError;
-pub use call::{Call, CallId, Stability, WriteContext, WriterId};
+pub use call::{Call, CallId, Sending, Stability, WriteContext, WriterId};
 pub use carried::Carries;
 pub use census::{CensusClass, CensusPage, CensusPlace, CensusRow, NamePlace, Repair, Rights};
 pub use export::ExportRules;
@@ -48,7 +48,7 @@ pub use mapped::MappedRanges;
 pub use network::{Network, NetworkError};
 pub use node::{
     ChangedRange, ChangesPage, CopySource, NodeAnswer, NodeError, NodeReply, NodeRequest,
-    ObjectStat, Order, PinId, ReadVersion, SourceError,
+    ObjectStat, Order, PinId, Promise, ReadVersion, SourceError,
 };
 pub use parts::{COOKIE_COUNTER_BITS, site_of_cookie};
 pub use policy::{
@@ -62,4 +62,4 @@ pub use site::{
 };
 pub use squash::{NOBODY, Squash};
 pub use transaction::{Part, TransactionId, TransactionStep};
-pub use transfer::{Flow, Transfer, Transport, TunnelSecret};
+pub use transfer::{Flow, KeptAsk, KeptPin, Transfer, Transport, TunnelSecret};

@@ -163,6 +163,10 @@ pub struct Reservations {
     pub is_lasting: bool,
     /// Who changed it last, and how: others are told that.
     pub last: Option<(Nexus, ReserveCause)>,
+    /// How often the unit was reset: that is no reservation, but like one it is answered when all
+    /// gateways obey it.
+    #[serde(default)]
+    pub resets: u64,
 }
 
 impl Reservations {
@@ -204,6 +208,8 @@ pub enum ReserveCause {
     Cleared,
     /// Others were pushed out.
     Preempted,
+    /// The unit was reset.
+    Reset,
 }
 
 #[cfg(test)]

@@ -41,6 +41,28 @@ pub enum ReadVersion {
     /// All of the range with this as the newest version in it: as it is now, or as a pin
     /// still holds it. Whichever member has that has the same bytes, so any may answer.
     Exactly(Version),
+    /// All of the range as it was when `as_of` was the newest change of the *object*, as it is now
+    /// or as a pin still holds it. Any member may answer that has lost none of its changes by a
+    /// restart since then: who asks has to know that. It finds more than
+    /// [`ReadVersion::Exactly`], as members put blocks together at different times, and what has
+    /// become one shares a version from then on.
+    AsOf {
+        /// No later change than this one was in the range then: whoever has had it has them all.
+        changed: Version,
+        /// The newest change of the object then; a later one may be in the range.
+        as_of: Version,
+    },
+}
+
+/// What is said with [`NodeAnswer::Held`], by which other members are asked for the same bytes
+/// if whoever holds them dies (docs/decisions/0044).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Promise {
+    /// They are the bytes [`ReadVersion::AsOf`] this version.
+    pub as_of: Version,
+    /// The right to these bytes up to that version, at any member and for as long as they may be
+    /// held: what the gateway has shown ends sooner. None within a process.
+    pub right: Option<FileCapability>,
 }
 
 /// What can be asked of a storage node.
@@ -285,10 +307,6 @@ pub enum NodeRequest {
         payload: Payload,
         /// Fences.
         context: WriteContext,
-        /// The writer's number of it, the same whenever it is sent.
-        number: u64,
-        /// It was sent before, and may have been done: one that is not known here is not begun.
-        is_again: bool,
     },
     /// Writes bytes that lie elsewhere: the primary of the object's set reads them at the source's
     /// and makes a write of them, or a hole (docs/decisions/0051). To be sent again, like a write.
@@ -464,7 +482,8 @@ pub enum NodeAnswer {
     /// To mapped, in bytes of the object.
     Mapped(MappedRanges),
     /// To a read whose caller wants the bytes to stay where they are: the node's host has
-    /// them in memory, and sends them when it is told to.
+    /// them in memory, and sends them when it is told to. To a gateway's pin: they stay as they
+    /// are on the node's disk, from where they can be read in that version.
     Held {
         /// Under which it has them, until it is given back or the gateway is gone.
         pin: u64,
@@ -472,6 +491,8 @@ pub enum NodeAnswer {
         length_bytes: u64,
         /// The newest version in the range.
         version: Version,
+        /// How they are got elsewhere; in a box, as other answers are shorter.
+        promise: Box<Promise>,
     },
     /// To share: the capability, but for its host, which the node does not know.
     Shared {
@@ -558,8 +579,8 @@ pub enum NodeError {
     /// The sender may not ask for that.
     #[error("refused: {0}")]
     Refused(AccessError),
-    /// An exchange may have been done, or not; it will not be any more.
-    #[error("whether the bytes were exchanged is not known")]
+    /// A change that was sent before may have been carried out, or not; it will not be any more.
+    #[error("whether an earlier sending was carried out is not known")]
     Unclear,
     /// What was to be copied cannot be read.
     #[error("the source of a copy: {0}")]

@@ -21,7 +21,7 @@ use crossdock_sets::spec;
 use rustix::thread::CapabilitySet;
 use tracing::info;
 
-use crate::config::{EnsembleSettings, MemberSettings, Part, REBUILD_RATE_DEFAULT};
+use crate::config::{EnsembleSettings, MemberSettings, Part, REBUILD_RATE_DEFAULT, Switch};
 use crate::data;
 use crate::identity::{self, Holder, Prepared, read};
 use crate::log;
@@ -92,6 +92,7 @@ pub(crate) fn run(settings: &MemberSettings, origin: Origin) -> anyhow::Result<(
         iscsi,
         virtual_interface,
         spiral_device,
+        spiral_lend,
         ..
     } = &settings.part
     {
@@ -106,7 +107,7 @@ pub(crate) fn run(settings: &MemberSettings, origin: Origin) -> anyhow::Result<(
         if let Some(device) = spiral_device {
             let driver = &mut doors.driver;
             injector = Injector::open(driver, device, link.ip(), host)?;
-            inflating = Inflating::own(driver, link.ip());
+            inflating = Inflating::own(driver, link.ip(), *spiral_lend == Switch::On);
             // Each client's socket is marked and shown to the program.
             kept |= CapabilitySet::NET_ADMIN | CapabilitySet::BPF;
         }

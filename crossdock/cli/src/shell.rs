@@ -520,7 +520,8 @@ impl Shell {
                 holder,
                 address,
                 key,
-            } => self.injector.connect(holder, address, key),
+                is_node,
+            } => self.injector.connect(holder, address, key, is_node),
             HostEffect::TunnelClosed(holder) => self.injector.disconnect(holder),
             HostEffect::Unfilled { holder, pins } => self.injector.disown(holder, &pins),
             HostEffect::Refilled { ticket, found } => {

@@ -56,12 +56,14 @@ fn of_gateway(all: &TransferFigures) -> String {
         by_why.map(|(why, &bytes)| row(&format!("by this gateway: {}", reason(why)), bytes)),
     );
     let mut text = format!(
-        "tunnels to hosts with nodes {}   connections in which they may send {}\nsent by others when a node was gone {}   by this gateway, as no node could {}   connections reset {}\n",
+        "tunnels to hosts with nodes {}   connections in which they may send {}\nsent by others when a node was gone {}   by this gateway, as no node could {}   connections reset {}\nof that by nodes, by other gateways that keep it {}   by this gateway to clients of others {}\n",
         all.tunnels,
         all.connections,
         format::bytes(all.refilled_bytes),
         format::bytes(all.sent_bytes),
-        all.reset_total
+        all.reset_total,
+        format::bytes(all.borrowed_bytes),
+        format::bytes(all.lent_bytes)
     );
     text += &format::table(&rows);
     text += &over_udp(&all.udp);

@@ -14,6 +14,7 @@ use crossdock_peer::{
 use crossdock_server::{CAPABILITY_SECONDS, Guard};
 use crossdock_types::WallTime;
 
+use crate::held::PIN_PATIENCE;
 use crate::host::{Host, HostEffect};
 use crate::mutation::Mutation;
 
@@ -175,7 +176,12 @@ impl Host {
             Frame::Clients { .. } | Frame::Transfer(Transfer::End(_) | Transfer::Release(_)) => {
                 role == Role::Gateway
             }
-            Frame::Transfer(Transfer::Tunnel { .. } | Transfer::Unfilled(_)) => role == Role::Node,
+            Frame::Transfer(Transfer::Tunnel { .. } | Transfer::Unfilled(_)) => {
+                role == Role::Node || self.is_peer_gateway(peer)
+            }
+            Frame::Transfer(Transfer::Keeps(_) | Transfer::Ask(_) | Transfer::Lent { .. }) => {
+                self.is_peer_gateway(peer)
+            }
             Frame::NodeReply { .. }
             | Frame::CancelNode { .. }
             | Frame::PostponeNode { .. }
@@ -222,6 +228,28 @@ impl Host {
             true => Err(AccessError::Revoked { host }),
             false => Ok(()),
         }
+    }
+
+    /// The right of a gateway to bytes that a host of nodes has promised it, at any other node, as
+    /// long as they may be held; made as the manager would, which has allowed that gateway to read
+    /// them. It names the very bytes, and their version.
+    pub(crate) fn promise_right(
+        &self,
+        holder: HostId,
+        minter: HostId,
+        scope: Scope,
+    ) -> Option<FileCapability> {
+        let key = self.access.guard.minters().get(&minter)?;
+        let now = u64::try_from(self.access.wall.parts().0).unwrap_or(0);
+        let right = FileCapability {
+            rights: Rights::READ,
+            minter,
+            holder,
+            scope,
+            expiry_seconds: now + PIN_PATIENCE.as_secs(),
+            mac: [0; 16],
+        };
+        Some(right.mint(key))
     }
 
     /// Puts the capability into an answer that leaves for the router of `holder`, which

@@ -4,7 +4,8 @@
 //! somebody changes them. So nothing is done for held bytes as long as nobody does. A change of
 //! them goes to the other members behind a pin of what it is about to replace
 //! ([`NodeRequest::Pin`]): when this host dies a gateway gets what it was promised from any of
-//! them (docs/decisions/0044).
+//! them. A gateway whose set gets another primary has that one pin what a host that may know
+//! nothing of later changes holds (docs/decisions/0044).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -28,6 +29,9 @@ const SPARES_MAX: usize = 4096;
 pub(crate) const PIN_PATIENCE: Duration = Duration::from_secs(1800);
 /// How long another member may take to pin.
 const SPARE_PATIENCE: Duration = Duration::from_secs(20);
+/// As far from what is changed as a store may put written bytes together: they have one version
+/// then, and what was there before is known no more unless it is pinned.
+const NEAR_BYTES: u64 = 1 << 20;
 /// Calls about pins at other members have this bit, others of this host never.
 pub(crate) const SPARE_BIT: u64 = 1 << 59;
 
@@ -53,10 +57,23 @@ struct Held {
     until: Time,
     /// Of an object that others change.
     place: Option<Place>,
+    /// The newest change of the object before it was read.
+    seen: Version,
     /// None as long as it is being read.
-    bytes: Option<(Payload, Version)>,
+    named: Option<Named>,
+    /// None of what this host's own node keeps on its disk.
+    payload: Option<Payload>,
     /// Who else holds on to it, on its disk.
     spares: BTreeMap<NodeId, Spare>,
+}
+
+/// Which bytes they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Named {
+    /// The newest version in the range.
+    pub(crate) version: Version,
+    /// A version of the object as of which they are.
+    pub(crate) as_of: Version,
 }
 
 /// What is read of which object.
@@ -68,17 +85,20 @@ pub(crate) struct Place {
 
 #[derive(Clone, Copy)]
 enum Spare {
-    Asked,
+    /// Whether it was known then as of which version.
+    Asked(bool),
     Pinned(PinId, Version),
 }
 
 impl Holds {
-    /// Something is read that is to stay here: its pin, if there is room for that.
+    /// Something is read that is to stay here: its pin, if there is room for that. `seen` is the
+    /// version of a change of its object that has been made already.
     pub(crate) fn begin(
         &mut self,
         now: Time,
         gateway: HostId,
         place: Option<Place>,
+        seen: Version,
     ) -> Option<u64> {
         self.expire(now);
         if self.held.len() >= PINS_MAX {
@@ -94,20 +114,41 @@ impl Holds {
             gateway,
             until: now + PIN_PATIENCE,
             place,
-            bytes: None,
+            seen,
+            named: None,
+            payload: None,
             spares: BTreeMap::new(),
         };
         self.held.insert(pin, held);
         Some(pin)
     }
 
-    /// It has been read: whether there is room for it.
+    /// This host's own node keeps it on its disk.
+    pub(crate) fn keep(
+        &mut self,
+        pin: u64,
+        (node, kept): (NodeId, PinId),
+        version: Version,
+    ) -> Option<(Place, Named)> {
+        let Some(held) = self.held.get_mut(&pin) else {
+            self.spent.push((node, kept));
+            return None;
+        };
+        let as_of = held.seen;
+        let named = Named { version, as_of };
+        held.named = Some(named);
+        held.spares.insert(node, Spare::Pinned(kept, version));
+        self.spares += 1;
+        held.place.clone().map(|place| (place, named))
+    }
+
+    /// It has been read: which bytes they are, if there is room for them.
     pub(crate) fn fill(
         &mut self,
         pin: u64,
         payload: Payload,
         version: Version,
-    ) -> Result<(), Payload> {
+    ) -> Result<Named, Payload> {
         let room_bytes = HELD_BYTES_MAX.saturating_sub(self.held_bytes);
         let has_room = payload.len() <= room_bytes;
         let Some(held) = self.held.get_mut(&pin).filter(|_| has_room) else {
@@ -116,9 +157,14 @@ impl Holds {
             return Err(payload);
         };
         self.held_bytes += payload.len();
-        held.bytes = Some((payload, version));
+        held.payload = Some(payload);
+        // What changed the bytes while they were read is in their own version; nothing else is
+        // between that and the newest change before.
+        let as_of = version.max(held.seen);
+        let named = Named { version, as_of };
+        held.named = Some(named);
         let stays = |spare: &Spare| match *spare {
-            Spare::Asked => true,
+            Spare::Asked(_) => true,
             Spare::Pinned(_, pinned) => pinned == version,
         };
         let others = held.spares.extract_if(.., |_, spare| !stays(spare));
@@ -128,13 +174,18 @@ impl Holds {
                 self.spent.push((node, pin));
             }
         }
-        Ok(())
+        Ok(named)
+    }
+
+    /// What a pin is of.
+    pub(crate) fn place_of(&self, pin: u64) -> Option<&Place> {
+        self.held.get(&pin)?.place.as_ref()
     }
 
     /// What a pin of a gateway holds.
     pub(crate) fn bytes(&self, gateway: HostId, pin: u64, range: Range<u64>) -> Option<Payload> {
         let held = self.held.get(&pin).filter(|held| held.gateway == gateway);
-        let (payload, _) = held?.bytes.as_ref()?;
+        let payload = held?.payload.as_ref()?;
         let start = usize::try_from(range.start).ok()?;
         let end = usize::try_from(range.end).ok()?;
         (start <= end && end <= payload.len()).then(|| payload.slice(start, end))
@@ -174,7 +225,7 @@ impl Holds {
         if let Some(place) = held.place {
             self.by_object.remove(&(place.object, pin));
         }
-        self.held_bytes -= held.bytes.map_or(0, |(payload, _)| payload.len());
+        self.held_bytes -= held.payload.map_or(0, |payload| payload.len());
         self.spares -= held.spares.len();
         for (node, spare) in held.spares {
             if let Spare::Pinned(pin, _) = spare {
@@ -185,7 +236,7 @@ impl Holds {
 
     /// Bytes that are held, and pins of them.
     pub(crate) fn figures(&self) -> (usize, usize) {
-        let pins = self.held.values().filter(|held| held.bytes.is_some());
+        let pins = self.held.values().filter(|held| held.payload.is_some());
         (self.held_bytes, pins.count())
     }
 
@@ -201,17 +252,17 @@ impl Holds {
             let Some(place) = held.place.clone() else {
                 continue;
             };
-            let meets =
-                place.range.start < change.range.end && change.range.start < place.range.end;
-            if !meets || held.spares.contains_key(&to) || self.spares >= SPARES_MAX {
+            let is_near = place.range.start < change.range.end.saturating_add(NEAR_BYTES)
+                && change.range.start < place.range.end.saturating_add(NEAR_BYTES);
+            if !is_near || held.spares.contains_key(&to) || self.spares >= SPARES_MAX {
                 continue;
             }
-            held.spares.insert(to, Spare::Asked);
+            held.spares.insert(to, Spare::Asked(held.named.is_some()));
             self.spares += 1;
             self.spares_total += 1;
             let id = CallId(SPARE_BIT | self.spares_total);
             self.spare_calls.insert(id, (pin, to));
-            pins.push((id, place, held.bytes.as_ref().map(|&(_, version)| version)));
+            pins.push((id, place, held.named.map(|named| named.as_of)));
         }
         pins
     }
@@ -226,10 +277,16 @@ impl Holds {
             _ => None,
         };
         let held = self.held.get_mut(&pin);
-        let wanted = held.as_ref().map(|held| held.bytes.as_ref());
-        let is_it = |version| match wanted {
+        let asked = held.as_ref().and_then(|held| {
+            let is_named = matches!(held.spares.get(&node)?, Spare::Asked(true));
+            Some((held.named, is_named))
+        });
+        let is_it = |version: Version| match asked {
             None => false,
-            Some(bytes) => bytes.is_none_or(|&(_, own)| own == version),
+            Some((None, _)) => true,
+            // That member has had all changes before the one that follows the pin.
+            Some((Some(named), true)) => version <= named.as_of,
+            Some((Some(named), false)) => version == named.version,
         };
         match (pinned.filter(|&(_, version)| is_it(version)), held) {
             (Some((pin, version)), Some(held)) => {
@@ -318,13 +375,18 @@ impl Host {
             return;
         };
         for (node, pin) in std::mem::take(&mut holds.spent) {
-            let call = Call {
-                id: CallId(SPARE_BIT),
-                deadline: self.leases.now + SPARE_PATIENCE,
-                request: NodeRequest::Unpin { pin },
-            };
-            self.queue.push_back(Message::call(node, Port::Host, call));
+            self.end_spare(node, pin);
         }
+    }
+
+    /// Gives back a pin of a node.
+    pub(crate) fn end_spare(&mut self, node: NodeId, pin: PinId) {
+        let call = Call {
+            id: CallId(SPARE_BIT),
+            deadline: self.leases.now + SPARE_PATIENCE,
+            request: NodeRequest::Unpin { pin },
+        };
+        self.queue.push_back(Message::call(node, Port::Host, call));
     }
 }
 
@@ -351,8 +413,9 @@ mod tests {
 
     fn hold(holds: &mut Holds, gateway: HostId, length: usize) -> Result<u64, Payload> {
         let place = place(0..length as u64);
-        let pin = holds.begin(Time(0), gateway, Some(place)).expect("room");
-        holds.fill(pin, bytes(length), VERSION).map(|()| pin)
+        let pin = holds.begin(Time(0), gateway, Some(place), Version::NONE);
+        let pin = pin.expect("room");
+        holds.fill(pin, bytes(length), VERSION).map(|_| pin)
     }
 
     fn pinned(id: CallId, pin: u64, version: Version) -> NodeReply {
@@ -403,8 +466,9 @@ mod tests {
         let mut holds = Holds::default();
         let held = hold(&mut holds, GATEWAY, 100).expect("room");
         let behind = place(100..200);
-        assert_eq!(holds.overtaken(OTHER, &behind), []);
-        let read = holds.begin(Time(0), GATEWAY, Some(behind.clone()));
+        let far = place(100 + NEAR_BYTES..200 + NEAR_BYTES);
+        assert_eq!(holds.overtaken(OTHER, &far), []);
+        let read = holds.begin(Time(0), GATEWAY, Some(behind.clone()), Version::NONE);
         let read = read.expect("room");
         let change = place(50..150);
         let asked = holds.overtaken(OTHER, &change);
@@ -439,13 +503,58 @@ mod tests {
         holds.release(GATEWAY, &[held]);
         holds.take_spare(pinned(asked[0].0, 6, VERSION));
         assert_eq!(std::mem::take(&mut holds.spent), [(NodeId(3), PinId(6))]);
-        let read = holds.begin(Time(0), GATEWAY, Some(place(0..100)));
+        let read = holds.begin(Time(0), GATEWAY, Some(place(0..100)), Version::NONE);
         let asked = holds.overtaken(OTHER, &change);
         holds.take_spare(pinned(asked[0].0, 7, newer));
         let filled = holds.fill(read.expect("room"), bytes(100), VERSION);
         assert!(filled.is_ok());
         assert_eq!(holds.spent, [(OTHER, PinId(7))]);
         assert_eq!(holds.spares, 0);
+    }
+
+    /// Goal: held bytes have a name by which a member finds them that has put other blocks
+    /// together: a change of the object that was there before they were read, or one of their
+    /// own. A member's pin counts that is not newer than that name; but one that was asked for
+    /// when there was no name yet has to be of the very version.
+    #[test]
+    fn held_bytes_are_as_of_the_newest_change_before() {
+        let change = place(0..1);
+        for (seen, as_of) in [(39, 40), (45, 45)] {
+            let mut holds = Holds::default();
+            let read = holds.begin(Time(0), GATEWAY, Some(place(0..100)), Version(seen));
+            let read = read.expect("room");
+            let early = holds.overtaken(NodeId(3), &change);
+            let named = holds.fill(read, bytes(100), VERSION).expect("room");
+            let (version, as_of) = (VERSION, Version(as_of));
+            assert_eq!(named, Named { version, as_of });
+            let asked = holds.overtaken(OTHER, &change);
+            assert_eq!(asked[0].2, Some(as_of));
+            holds.take_spare(pinned(asked[0].0, 5, Version(38)));
+            assert_eq!(holds.spent, []);
+            holds.take_spare(pinned(early[0].0, 6, Version(38)));
+            assert_eq!(holds.spent, [(NodeId(3), PinId(6))]);
+        }
+    }
+
+    /// Goal: what the own node keeps takes no memory here, is no gateway's that has given it
+    /// back, and goes with the pin; a change of it has other members pin it, too.
+    #[test]
+    fn what_is_kept_on_disk_is_pinned_elsewhere_as_well() {
+        let own = NodeId(1);
+        let mut holds = Holds::default();
+        let kept = holds.begin(Time(0), GATEWAY, Some(place(0..100)), Version(45));
+        let kept = kept.expect("room");
+        let (of, named) = holds.keep(kept, (own, PinId(5)), VERSION).expect("there");
+        let as_of = Version(45);
+        assert_eq!((of, named.as_of), (place(0..100), as_of));
+        assert_eq!(holds.figures(), (0, 0));
+        assert!(holds.bytes(GATEWAY, kept, 0..1).is_none());
+        assert_eq!(holds.overtaken(OTHER, &place(0..1))[0].2, Some(as_of));
+        holds.release(GATEWAY, &[kept]);
+        assert_eq!(holds.spent, [(own, PinId(5))]);
+        assert_eq!(holds.spares, 0);
+        assert!(holds.keep(kept, (own, PinId(6)), VERSION).is_none());
+        assert_eq!(holds.spent, [(own, PinId(5)), (own, PinId(6))]);
     }
 
     /// Goal: each change of an object is one of bytes that gateways may have been promised.

@@ -41,6 +41,7 @@ use crate::gateway_orders::{GatewayChange, GatewayError, GatewayOrder, GatewayTi
 use crate::iscsi::{Obedience, ReserveChange};
 use crate::keys::Keys;
 use crate::leases::Leases;
+use crate::lending::Lending;
 use crate::locks::{ReleaseError, ReleaseTicket};
 use crate::luns::{LunChange, LunError, LunTicket};
 use crate::members::Following;
@@ -350,7 +351,8 @@ pub enum HostEffect {
         /// Who.
         clients: Vec<SocketAddr>,
     },
-    /// A host with nodes fills packets of this gateway, from now on.
+    /// A host with nodes, another gateway or this one itself fills packets of this gateway, from
+    /// now on.
     TunnelOpened {
         /// Which.
         holder: HostId,
@@ -358,6 +360,8 @@ pub enum HostEffect {
         address: SocketAddr,
         /// What proves that they are this gateway's.
         key: TunnelKey,
+        /// It has nodes: what is read may come from there.
+        is_node: bool,
     },
     /// It does not any more.
     TunnelClosed(HostId),
@@ -395,6 +399,7 @@ pub struct Host {
     pub(crate) keys: Keys,
     pub(crate) transfers: Transfers,
     pub(crate) refills: Refills,
+    pub(crate) lending: Lending,
     pub(crate) web: Web,
     pub(crate) following: Following,
     pub(crate) leases: Leases,
@@ -535,6 +540,7 @@ impl Host {
             keys: Keys::new(handling, proving),
             transfers: Transfers::default(),
             refills: Refills::default(),
+            lending: Lending::default(),
             web: Web::default(),
             following: Following::new(is_shared),
             leases: Leases::default(),
@@ -907,7 +913,7 @@ impl Host {
     fn run_router(&mut self, now: Time, input: RouterInput) {
         self.router.handle(now, input);
         while let Some(effect) = self.router.poll_effect() {
-            self.queue.extend(match effect {
+            let message = match effect {
                 RouterEffect::Site(site, call) => Some(Message::request(site, call)),
                 RouterEffect::Node(node, call, capability) => {
                     let flow = None;
@@ -916,6 +922,14 @@ impl Host {
                 RouterEffect::ReadFor(flow, node, call, capability) => {
                     let flow = self.flow_for(flow);
                     Some(Message::Routed(node, call, Shown { capability, flow }))
+                }
+                RouterEffect::ReadKept(flow, gateway, id, kept) => {
+                    self.ask_kept(flow, gateway, id, kept);
+                    None
+                }
+                RouterEffect::Keeps(file, changed) => {
+                    self.tell_kept(file, changed);
+                    None
                 }
                 RouterEffect::CancelNode(node, id) => {
                     let from = Port::Router;
@@ -945,7 +959,8 @@ impl Host {
                     Some(Message::Iscsi(IscsiInput::Reply(routed)))
                 }
                 RouterEffect::Reply(routed) => Some(Message::Door(NfsInput::Reply(routed))),
-            });
+            };
+            self.queue.extend(message);
         }
     }
 
@@ -1041,9 +1056,11 @@ impl Host {
 
     /// Tells everybody about a new routing table.
     pub(crate) fn spread_table(&mut self) {
-        self.table = Arc::new(self.registry.state().table());
+        let table = Arc::new(self.registry.state().table());
+        let old = std::mem::replace(&mut self.table, table);
         self.count_leases();
         self.follow_gateways();
+        self.keep_promises(self.leases.now, &old);
         for (&id, slot) in &self.nodes {
             if slot.node.is_some() {
                 let input = NodeInput::Table(Arc::clone(&self.table));

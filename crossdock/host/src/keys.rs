@@ -144,7 +144,7 @@ impl Host {
 
     /// Whether that gateway makes handles by itself: nobody has revoked or scoped what
     /// its certificate calls it.
-    fn may_make_handles(&self, host: HostId, record: &HostRecord) -> bool {
+    pub(crate) fn may_make_handles(&self, host: HostId, record: &HostRecord) -> bool {
         let state = self.registry.state();
         let certified = self.peers.certified_name(host);
         record.is_gateway

@@ -28,6 +28,7 @@ mod http;
 mod iscsi;
 mod keys;
 mod leases;
+mod lending;
 mod locks;
 mod luns;
 mod members;

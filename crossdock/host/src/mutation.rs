@@ -2,8 +2,8 @@
 
 use crossdock_names::{NodeId, ObjectClass, SiteId, Version};
 use crossdock_peer::{
-    Call, CallId, LeaseUse, NodeAnswer, NodeReply, NodeRequest, Port, Recall, SiteOperation,
-    SiteRequest, Stability,
+    Call, CallId, LeaseUse, NodeAnswer, NodeReply, NodeRequest, Port, Recall, Sending,
+    SiteOperation, SiteRequest, Stability,
 };
 use crossdock_server::NodeInput;
 #[cfg(feature = "mutations")]
@@ -37,6 +37,10 @@ pub enum Mutation {
     ForgetDoubt,
     /// An exchange that is sent again is taken for another one.
     CompareAgain,
+    /// So is a write, a hole or a copy.
+    WriteAgain,
+    /// Members of a set do not tell the others by which number a change is known.
+    TellNoNumbers,
     /// A reservation is answered before other gateways have heard of it.
     ReserveAtOnce,
     /// What needs a lease is answered without one.
@@ -129,14 +133,22 @@ impl Host {
         }
     }
 
-    /// Has a node take an exchange for one that it does not know, if a fault says so.
-    pub(crate) fn compares_again(&self, call: &mut Call<NodeRequest>) {
-        if let NodeRequest::Exchange {
-            number, is_again, ..
-        } = &mut call.request
-            && self.has(Mutation::CompareAgain)
+    /// Has a node take a change for one that it does not know, if a fault says so.
+    pub(crate) fn mistakes(&self, from: Port, call: &mut Call<NodeRequest>) {
+        let is_exchange = matches!(call.request, NodeRequest::Exchange { .. });
+        let is_mistaken = match from {
+            Port::Router if is_exchange => self.has(Mutation::CompareAgain),
+            Port::Router => self.has(Mutation::WriteAgain),
+            Port::Node(_) => self.has(Mutation::TellNoNumbers),
+            _ => false,
+        };
+        if let NodeRequest::Write { context, .. }
+        | NodeRequest::Zero { context, .. }
+        | NodeRequest::Copy { context, .. }
+        | NodeRequest::Exchange { context, .. } = &mut call.request
+            && is_mistaken
         {
-            (*number, *is_again) = (call.id.0, false);
+            context.sending = Sending::default();
         }
     }
 

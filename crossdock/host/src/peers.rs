@@ -19,8 +19,8 @@ use crossdock_members::HostRecord;
 use crossdock_names::{FileCapability, HostId, NodeId, Proof, Rights, SiteId};
 use crossdock_nfs::NfsInput;
 use crossdock_peer::{
-    AccessError, Call, CallId, LockNotice, NodeError, NodeReply, NodeRequest, Port, SiteError,
-    SiteReply, SiteRequest,
+    AccessError, Call, CallId, LockNotice, NodeAnswer, NodeError, NodeReply, NodeRequest, Port,
+    SiteError, SiteReply, SiteRequest,
 };
 use crossdock_router::RouterInput;
 use crossdock_server::NodeInput;
@@ -74,6 +74,8 @@ struct Origin {
     callee: Callee,
     /// What is read stays here, under this pin.
     pin: Option<u64>,
+    /// Which manager has given the right to read it.
+    minter: Option<HostId>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -308,9 +310,24 @@ impl Host {
                 to,
                 mut call,
                 flow,
-                ..
+                capability,
             } => {
-                let pin = flow.and_then(|flow| self.begin_hold(peer, *flow, &call.request));
+                let is_kept =
+                    from == Port::Router && matches!(call.request, NodeRequest::Pin { .. });
+                let pin = match flow {
+                    _ if is_kept => self.begin_keep(peer, &mut call.request),
+                    Some(flow) => self.begin_hold(peer, to, *flow, &call.request),
+                    None => None,
+                };
+                if is_kept && pin.is_none() {
+                    let outcome = Err(NodeError::Busy { retry_after_ms: 20 });
+                    let reply = NodeReply {
+                        id: call.id,
+                        outcome,
+                    };
+                    let (from, to) = (to, from);
+                    return self.send_frame(peer, Frame::NodeReply { from, to, reply });
+                }
                 if is_leasing(from) {
                     self.grant(peer);
                 }
@@ -321,8 +338,9 @@ impl Host {
                     id: call.id,
                     callee,
                     pin,
+                    minter: capability.map(|capability| capability.minter),
                 });
-                self.compares_again(&mut call);
+                self.mistakes(from, &mut call);
                 let from = self.asker(to, from, &call.request);
                 let input = NodeInput::Call { from, call };
                 self.queue.push_back(Message::Node(to, input));
@@ -399,6 +417,7 @@ impl Host {
                     id: call.id,
                     callee: Callee::Site(from, rights_of(&call.request.operation)),
                     pin: None,
+                    minter: None,
                 });
                 if let Some(shown) = shown {
                     self.scopes.begin(call.id, shown);
@@ -605,6 +624,7 @@ impl Host {
                     id: call.id,
                     callee: Callee::Site(from, Rights::default()),
                     pin: None,
+                    minter: None,
                 });
                 self.queue.push_back(Message::request(to, call));
             }
@@ -624,13 +644,18 @@ impl Host {
         if let Some(origin) = self.peers.end_relay(reply.id) {
             reply.id = origin.id;
             if let Some(pin) = origin.pin {
-                reply.outcome = self.hold_for(pin, reply.outcome);
+                let held = (origin.host, pin);
+                reply.outcome = self.hold_for(from, held, origin.minter, reply.outcome);
             }
             let to = match origin.callee {
                 Callee::Node(_, port) => port,
                 Callee::Site(..) => to,
             };
             self.send_frame(origin.host, Frame::NodeReply { from, to, reply });
+        } else if let (Port::Router, Ok(NodeAnswer::Pinned { pin, .. })) = (to, reply.outcome) {
+            // The gateway that wanted it kept is gone. (What another node's host has wanted stays:
+            // it is for when that host is gone.)
+            self.end_spare(from, pin);
         }
     }
 

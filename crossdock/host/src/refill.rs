@@ -2,29 +2,38 @@
 //! any more: they are read again in the very same version, wherever that is left.
 //!
 //! All members of the set are asked in turn, whoever is its primary: a version has the same
-//! bytes everywhere ([`ReadVersion::Exactly`]). Who can sends them then; the bytes of others
-//! are held here, and this gateway sends them itself (docs/decisions/0044).
+//! bytes everywhere ([`ReadVersion::AsOf`]). Who can sends them then; the bytes of others
+//! are held here, and this gateway sends them itself. When a set gets another primary a member is
+//! told what is outstanding, and keeps it: a holder that is not in the set any more hears of no
+//! later change (docs/decisions/0044).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crossdock_names::{FileCapability, HostId, NodeId, ObjectId, Version};
+use crossdock_names::{
+    FileCapability, HostId, NodeId, ObjectClass, ObjectId, RoutingTable, Version,
+};
 use crossdock_peer::{
-    Call, CallId, Flow, NodeAnswer, NodeError, NodeReply, NodeRequest, ReadVersion,
+    Call, CallId, Flow, NodeAnswer, NodeError, NodeReply, NodeRequest, Promise, ReadVersion,
 };
 use crossdock_types::{Extent, Time};
 
+use crate::held::PIN_PATIENCE;
 use crate::host::{Host, HostEffect};
 use crate::message::{Message, Shown};
 
 /// Calls of these have this bit, those of doors and of the router never.
 const REFILL_BIT: u64 = 1 << 56;
+/// And these, too, that have others keep what is held.
+const KEEP_BIT: u64 = 1 << 55;
 /// How long a member that has the bytes may take to be there, and to read them.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// After which they are asked again.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Refills at a time: the bytes of one are on their way to a client.
 const REFILLS_MAX: usize = 4096;
+/// What others are asked to keep at a time: beyond that it goes without.
+const KEEPS_MAX: usize = 4096;
 
 /// Where held bytes were read.
 #[derive(Clone, Copy, Debug)]
@@ -36,17 +45,58 @@ pub(crate) struct Source {
 }
 
 /// What a pin holds.
-#[derive(Clone, Copy, Debug)]
-struct Noted {
-    source: Source,
-    length_bytes: usize,
-    version: Version,
+#[derive(Clone, Debug)]
+pub(crate) struct Promised {
+    pub(crate) source: Source,
+    pub(crate) length_bytes: usize,
+    /// The newest version in it.
+    pub(crate) version: Version,
+    pub(crate) promise: Promise,
+    /// Who was a member then, and by which start of its process: these have lost nothing since.
+    pub(crate) members: Vec<(NodeId, HostId)>,
+    /// Another one keeps it, too; it hears when that is dropped.
+    pub(crate) kept: Option<Extent>,
+}
+
+impl Promised {
+    /// How a member is asked for it that runs at `host`.
+    fn version_for(&self, node: NodeId, host: Option<HostId>) -> ReadVersion {
+        let (changed, as_of) = (self.version, self.promise.as_of);
+        let is_column = self.source.object.class == ObjectClass::Column;
+        match host.is_some_and(|host| is_column && self.members.contains(&(node, host))) {
+            true => ReadVersion::AsOf { changed, as_of },
+            false => ReadVersion::Exactly(changed),
+        }
+    }
+
+    /// By what right: what the holder has given lasts longer.
+    fn right(&self) -> Option<FileCapability> {
+        self.promise.right.or(self.source.capability)
+    }
+
+    /// Who has to be told of it, if another one is the primary now: that one, or another member,
+    /// of those that have been one since.
+    fn new_keeper(&self, old: &RoutingTable, new: &RoutingTable, holder: HostId) -> Option<NodeId> {
+        let object = &self.source.object;
+        let members = &new.members_of(object)?.members;
+        let before = old.members_of(object).and_then(|set| set.members.first());
+        if object.class != ObjectClass::Column || before == members.first() {
+            return None;
+        }
+        let may_keep = |node: &NodeId| {
+            let host = new.hosts.nodes.get(node).copied();
+            host.is_some_and(|host| host != holder && self.members.contains(&(*node, host)))
+        };
+        members.iter().copied().find(may_keep)
+    }
 }
 
 /// What a gateway knows of the bytes that others hold for it, and what it asks for again.
 #[derive(Default)]
 pub(crate) struct Refills {
-    noted: BTreeMap<(HostId, u64), Noted>,
+    noted: BTreeMap<(HostId, u64), Promised>,
+    /// What others are asked to keep.
+    keeping: BTreeMap<CallId, (HostId, u64)>,
     begun: BTreeMap<CallId, Refill>,
     /// The same by what is lost.
     by_pin: BTreeMap<(HostId, u64), CallId>,
@@ -56,7 +106,7 @@ pub(crate) struct Refills {
 struct Refill {
     lost: (HostId, u64),
     flow: Flow,
-    noted: Noted,
+    noted: Promised,
     /// Parts of it, each with its ticket.
     wanted: Vec<(u64, Extent)>,
     until: Time,
@@ -118,20 +168,8 @@ impl Refills {
         id.0 >> 56 == 1
     }
 
-    pub(crate) fn note(
-        &mut self,
-        holder: HostId,
-        pin: u64,
-        source: Source,
-        length_bytes: usize,
-        version: Version,
-    ) {
-        let noted = Noted {
-            source,
-            length_bytes,
-            version,
-        };
-        self.noted.insert((holder, pin), noted);
+    pub(crate) fn note(&mut self, holder: HostId, pin: u64, promised: Promised) {
+        self.noted.insert((holder, pin), promised);
     }
 
     pub(crate) fn forget(&mut self, holder: HostId, pin: u64) {
@@ -153,7 +191,7 @@ impl Host {
         if let Some(refill) = under_way.and_then(|id| refills.begun.get_mut(id)) {
             return refill.wanted.push((ticket, lost));
         }
-        let known = refills.noted.get(&key).copied();
+        let known = refills.noted.get(&key).cloned();
         let Some(noted) = known.filter(|_| refills.begun.len() < REFILLS_MAX) else {
             let found = None;
             let refilled = HostEffect::Refilled { ticket, found };
@@ -175,6 +213,14 @@ impl Host {
         self.ask_refill(now, id);
     }
 
+    /// The members of an object's set, and at which hosts they are.
+    pub(crate) fn members_up(&self, object: &ObjectId) -> Vec<(NodeId, HostId)> {
+        let nodes = &self.table.hosts.nodes;
+        let members = self.members_of(object).into_iter();
+        let members = members.filter_map(|node| Some((node, *nodes.get(&node)?)));
+        members.collect()
+    }
+
     fn members_of(&self, object: &ObjectId) -> Vec<NodeId> {
         let set = self.table.members_of(object);
         set.map_or_else(Vec::new, |set| set.members.clone())
@@ -193,16 +239,13 @@ impl Host {
             return;
         };
         refill.again = None;
-        let Noted {
-            source,
-            length_bytes,
-            version,
-        } = refill.noted;
+        let (noted, node) = (&refill.noted, members[place]);
+        let host = self.table.hosts.nodes.get(&node).copied();
         let request = NodeRequest::Read {
-            object: source.object,
-            offset_bytes: source.offset_bytes,
-            length_bytes: length_bytes as u64,
-            version: ReadVersion::Exactly(version),
+            object: noted.source.object,
+            offset_bytes: noted.source.offset_bytes,
+            length_bytes: noted.length_bytes as u64,
+            version: noted.version_for(node, host),
             patience_ms: 0,
         };
         let call = Call {
@@ -211,16 +254,79 @@ impl Host {
             request,
         };
         let shown = Shown {
-            capability: source.capability,
+            capability: noted.right(),
             flow: Some(refill.flow),
         };
-        let message = Message::Routed(members[place], call, shown);
+        let message = Message::Routed(node, call, shown);
         self.queue.push_back(message);
+    }
+
+    /// The table is a new one: members of sets that have new primaries keep what others hold.
+    pub(crate) fn keep_promises(&mut self, now: Time, old: &RoutingTable) {
+        if self.refills.noted.is_empty() || old.sets == self.table.sets {
+            return;
+        }
+        let own = self.host_id();
+        let noted = self.refills.noted.iter();
+        // Who has no right from the holder could not have it kept.
+        let noted = noted.filter(|(_, promised)| promised.promise.right.is_some());
+        let wanted = noted.filter_map(|(&key, promised)| {
+            let node = promised.new_keeper(old, &self.table, key.0)?;
+            (self.table.hosts.nodes.get(&node) != Some(&own)).then_some((key, node))
+        });
+        let room = KEEPS_MAX.saturating_sub(self.refills.keeping.len());
+        let wanted: Vec<_> = wanted.take(room).collect();
+        for (key, node) in wanted {
+            self.ask_to_keep(now, key, node);
+        }
+    }
+
+    fn ask_to_keep(&mut self, now: Time, key: (HostId, u64), node: NodeId) {
+        let refills = &mut self.refills;
+        let Some(promised) = refills.noted.get(&key) else {
+            return;
+        };
+        refills.total += 1;
+        let id = CallId(REFILL_BIT | KEEP_BIT | refills.total);
+        refills.keeping.insert(id, key);
+        let request = NodeRequest::Pin {
+            object: promised.source.object,
+            offset_bytes: promised.source.offset_bytes,
+            length_bytes: promised.length_bytes as u64,
+            version: Some(promised.promise.as_of),
+            lease_ms: u32::try_from(PIN_PATIENCE.as_millis()).unwrap_or(u32::MAX),
+        };
+        let call = Call {
+            id,
+            deadline: now + PATIENCE,
+            request,
+        };
+        let shown = Shown {
+            capability: promised.right(),
+            flow: None,
+        };
+        self.queue.push_back(Message::Routed(node, call, shown));
+    }
+
+    /// A node keeps something, or not: then it may be lost with its holder.
+    fn take_kept(&mut self, reply: NodeReply) {
+        let Some(key) = self.refills.keeping.remove(&reply.id) else {
+            return;
+        };
+        if let Some(promised) = self.refills.noted.get_mut(&key)
+            && let Ok(NodeAnswer::Read { payload, .. }) = reply.outcome
+            && let [(0, kept)] = payload.extents()
+        {
+            promised.kept = Some(kept.clone());
+        }
     }
 
     /// A node has answered.
     pub(crate) fn take_refill(&mut self, now: Time, reply: NodeReply) {
         let id = reply.id;
+        if id.0 & KEEP_BIT != 0 {
+            return self.take_kept(reply);
+        }
         let Some(refill) = self.refills.begun.get(&id) else {
             return;
         };
@@ -304,7 +410,125 @@ const fn is_passing(error: &NodeError) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use crossdock_names::{
+        Epoch, FileId, Hosts, LayoutClass, ReplicaSet, Rights, SITES, SLOTS, Scope, SetId, SiteId,
+        SiteRecord, Spread,
+    };
+
     use super::*;
+
+    const COLUMN: ObjectId = ObjectId::column(FileId(7), 1, 0, 0);
+
+    fn table(members: &[u64], hosts: &[(u64, u64)]) -> RoutingTable {
+        let set = ReplicaSet {
+            epoch: Epoch(1),
+            members: members.iter().map(|&node| NodeId(node)).collect(),
+        };
+        let site = SiteRecord {
+            epoch: Epoch(1),
+            set: SetId(0),
+        };
+        let nodes = hosts.iter();
+        RoutingTable {
+            epoch: Epoch(1),
+            sets: BTreeMap::from([(SetId(0), set)]),
+            slots: vec![vec![SetId(0)]; SLOTS],
+            sites: vec![site; SITES],
+            spread: Spread::default(),
+            layout: LayoutClass::default(),
+            hosts: Hosts {
+                nodes: nodes
+                    .map(|&(node, host)| (NodeId(node), HostId(host)))
+                    .collect(),
+                ..Hosts::default()
+            },
+        }
+    }
+
+    /// Of nodes 1 and 2 at hosts 10 and 20.
+    fn promised(object: ObjectId) -> Promised {
+        Promised {
+            source: Source {
+                object,
+                offset_bytes: 0,
+                capability: None,
+            },
+            length_bytes: 100,
+            version: Version(40),
+            promise: Promise {
+                as_of: Version(45),
+                right: None,
+            },
+            members: vec![(NodeId(1), HostId(10)), (NodeId(2), HostId(20))],
+            kept: None,
+        }
+    }
+
+    /// Goal: who has been a member since the bytes were read is asked for them as of that time;
+    /// who has started again since, or come later, for the very version in the range: it may have
+    /// lost changes that nobody had committed. So it is with backing objects, of which sites order
+    /// the changes.
+    #[test]
+    fn who_may_have_lost_changes_is_asked_strictly() {
+        let (changed, as_of) = (Version(40), Version(45));
+        let column = promised(COLUMN);
+        let asked = |node, host| column.version_for(NodeId(node), host);
+        assert_eq!(
+            asked(2, Some(HostId(20))),
+            ReadVersion::AsOf { changed, as_of }
+        );
+        let exactly = ReadVersion::Exactly(changed);
+        assert_eq!(asked(2, Some(HostId(21))), exactly);
+        assert_eq!(asked(3, Some(HostId(20))), exactly);
+        assert_eq!(asked(2, None), exactly);
+        let small = promised(ObjectId::of_site(ObjectClass::SmallFiles, SiteId(1), 0));
+        assert_eq!(small.version_for(NodeId(2), Some(HostId(20))), exactly);
+    }
+
+    /// Goal: when another one becomes the primary, that is told of what others hold, or another
+    /// member if it has not been one since; whoever holds it itself is not.
+    #[test]
+    fn a_new_primary_keeps_what_others_hold() {
+        let hosts = [(1, 10), (2, 20), (3, 30)];
+        let before = table(&[1, 2], &hosts);
+        let column = promised(COLUMN);
+        let keeper = |members: &[u64], hosts: &[(u64, u64)], holder| {
+            column.new_keeper(&before, &table(members, hosts), HostId(holder))
+        };
+        assert_eq!(keeper(&[2], &hosts, 10), Some(NodeId(2)));
+        assert_eq!(keeper(&[2, 1], &hosts, 10), Some(NodeId(2)));
+        assert_eq!(keeper(&[1], &hosts, 10), None, "the same primary");
+        assert_eq!(keeper(&[2], &hosts, 20), None, "it holds it");
+        assert_eq!(keeper(&[3, 2], &hosts, 10), Some(NodeId(2)));
+        assert_eq!(keeper(&[3, 2], &hosts, 20), None);
+        assert_eq!(keeper(&[3], &hosts, 10), None, "it has come later");
+        assert_eq!(keeper(&[2], &[(2, 21)], 10), None, "it was started again");
+        assert_eq!(keeper(&[], &hosts, 10), None);
+        let small = promised(ObjectId::of_site(ObjectClass::SmallFiles, SiteId(1), 0));
+        let after = table(&[2], &hosts);
+        assert_eq!(small.new_keeper(&before, &after, HostId(10)), None);
+    }
+
+    /// Goal: the right that the holder gave is shown, and the site's only without one.
+    #[test]
+    fn the_holders_right_counts() {
+        let capability = |expiry_seconds| FileCapability {
+            rights: Rights::READ,
+            minter: HostId(1),
+            holder: HostId(2),
+            scope: Scope::Columns {
+                placement: FileId(7),
+                generation: 1,
+            },
+            expiry_seconds,
+            mac: [0; 16],
+        };
+        let mut column = promised(COLUMN);
+        column.source.capability = Some(capability(1));
+        assert_eq!(column.right(), Some(capability(1)));
+        column.promise.right = Some(capability(2));
+        assert_eq!(column.right(), Some(capability(2)));
+    }
 
     /// Goal: every member is asked before it is given up, one after the other and at once; as
     /// long as one of them may have it later all are asked again.

@@ -15,14 +15,16 @@ use crossdock_checksum::keyed_hash;
 use crossdock_inflator::{Ends, Filled, GatewayPin, Inflator, Rights};
 use crossdock_limits::{OBJECT_IO_BYTES_MAX, PINS_RELEASED_MAX};
 use crossdock_link::{Frame, Role};
-use crossdock_names::{HostId, Version};
-use crossdock_peer::{Flow, NodeAnswer, NodeError, NodeRequest, Transfer, Transport, TunnelSecret};
+use crossdock_names::HostId;
+use crossdock_peer::{Flow, NodeAnswer, Transfer, Transport, TunnelSecret};
 use crossdock_tunnel::TunnelKey;
 use crossdock_types::{Extent, Payload, Released, Time};
 
-use crate::held::{Holds, Place};
+use crate::held::Holds;
 use crate::host::{Host, HostEffect};
-use crate::refill::Source;
+use crate::refill::{Promised, Source};
+
+mod holding;
 
 /// Pins wait so long for others, and so many go at once.
 const RELEASE_PAUSE: Duration = Duration::from_millis(20);
@@ -83,6 +85,8 @@ struct Sending {
     end: TunnelEnd,
     /// It is a gateway, and sends to its own clients what no node can.
     is_own: bool,
+    /// And to clients of others what it keeps.
+    lends: bool,
     inflator: Inflator,
     told: BTreeSet<HostId>,
     /// Those whose connections and numbers of datagrams are known: a link between hosts may
@@ -96,6 +100,7 @@ impl Sending {
         Self {
             end,
             is_own,
+            lends: false,
             inflator: Inflator::new(boot),
             told: BTreeSet::new(),
             admitted: BTreeSet::new(),
@@ -176,15 +181,18 @@ impl Host {
     }
 
     /// From now on this gateway can send to its own clients what no node can any more
-    /// (docs/decisions/0044). For its redirector it is one more host that fills packets; nobody
-    /// else hears of it.
-    pub fn open_filler(&mut self, end: TunnelEnd) {
+    /// (docs/decisions/0044). For its redirector it is one more host that fills packets; other
+    /// gateways hear of it if this one `lends` to their clients what it keeps
+    /// (docs/decisions/0052).
+    pub fn open_filler(&mut self, end: TunnelEnd, lends: bool) {
         let own = self.host_id();
-        let sending = Sending::new(own.0, end, true);
+        let mut sending = Sending::new(own.0, end, true);
+        sending.lends = lends;
         let opened = HostEffect::TunnelOpened {
             holder: own,
             address: end.address,
             key: sending.key_of(own),
+            is_node: false,
         };
         self.effects.push_back(opened);
         self.transfers.sending = Some(sending);
@@ -304,15 +312,18 @@ impl Host {
             return;
         };
         if sending.is_own {
-            return sending.admit(own, addresses);
+            sending.admit(own, addresses);
         }
-        let is_gone = |gateway: &HostId| !gateways.contains(gateway);
+        let is_gone = |gateway: &HostId| *gateway != own && !gateways.contains(gateway);
         sending.told.retain(|gateway| !is_gone(gateway));
         for gateway in sending.admitted.extract_if(.., |gateway| is_gone(gateway)) {
             sending.inflator.dismiss(gateway.0);
         }
         sending.holds.give_up(|gateway| is_gone(&gateway));
-        for gateway in gateways {
+        let is_own = sending.is_own;
+        let others = gateways.into_iter().filter(|&gateway| gateway != own);
+        let is_for_others = !is_own || self.lends();
+        for gateway in others.filter(|_| is_for_others) {
             self.tell_tunnel(gateway);
         }
         self.end_spares();
@@ -320,8 +331,9 @@ impl Host {
 
     /// A connection is new: who is at its other end may be so, too.
     pub(crate) fn forget_tunnel(&mut self, peer: HostId) {
-        let is_ours = self.table.hosts.nodes.values().any(|&host| host == peer);
-        if is_ours {
+        self.forget_asked(peer);
+        // Whatever it was: the table may know it no more.
+        if self.role.is_gateway {
             self.effects.push_back(HostEffect::TunnelClosed(peer));
         }
         if let Some(sending) = &mut self.transfers.sending {
@@ -334,6 +346,8 @@ impl Host {
         let is_known = self.table.hosts.live.contains(&self.host_id());
         let is_there = is_known && self.peers.role(gateway) == Some(Role::Gateway);
         let addresses = self.addresses_of(gateway);
+        let lends = self.lends();
+        let is_there = is_there && (!lends || self.is_peer_gateway(gateway));
         let Some(sending) = self.transfers.sending.as_mut().filter(|_| is_there) else {
             return;
         };
@@ -347,6 +361,9 @@ impl Host {
             secret: TunnelSecret(key),
         };
         self.send_frame(gateway, Frame::Transfer(transfer));
+        if lends {
+            self.tell_all_kept(gateway);
+        }
     }
 
     /// A word of another host.
@@ -358,6 +375,7 @@ impl Host {
                     holder: peer,
                     address,
                     key: TunnelKey { id: KEY_ID, key },
+                    is_node: self.peers.role(peer) == Some(Role::Node),
                 });
             }
             Transfer::End(flow) => {
@@ -375,86 +393,16 @@ impl Host {
                 let unfilled = HostEffect::Unfilled { holder: peer, pins };
                 self.effects.push_back(unfilled);
             }
+            Transfer::Keeps(files) => self.take_keeps(peer, files),
+            Transfer::Ask(ask) => self.take_ask(peer, &ask),
+            Transfer::Lent { id, pin } => self.take_lent(peer, id, pin),
         }
     }
 
-    /// A gateway asks for bytes of a connection: under which pin they can stay here, if they
-    /// can.
-    pub(crate) fn begin_hold(
-        &mut self,
-        gateway: HostId,
-        flow: Flow,
-        request: &NodeRequest,
-    ) -> Option<u64> {
-        let now = self.leases.now;
-        let NodeRequest::Read {
-            object,
-            offset_bytes,
-            length_bytes,
-            ..
-        } = *request
-        else {
-            return None;
-        };
-        let sending = self.transfers.sending.as_mut()?;
-        let range = offset_bytes..offset_bytes.saturating_add(length_bytes);
-        let place = Place { object, range };
-        let is_announced = sending.announce(gateway, flow);
-        is_announced.then(|| sending.holds.begin(now, gateway, Some(place)))?
-    }
-
-    /// What a gateway is answered whose bytes may stay here under `pin`.
-    pub(crate) fn hold_for(
-        &mut self,
-        pin: u64,
-        outcome: Result<NodeAnswer, NodeError>,
-    ) -> Result<NodeAnswer, NodeError> {
-        let Some(holds) = self.transfers.holds() else {
-            return outcome;
-        };
-        let Ok(NodeAnswer::Read { payload, version }) = outcome else {
-            self.drop_hold(pin);
-            return outcome;
-        };
-        let length_bytes = payload.len() as u64;
-        let answer = match holds.fill(pin, payload, version) {
-            Ok(()) => NodeAnswer::Held {
-                pin,
-                length_bytes,
-                version,
-            },
-            Err(payload) => NodeAnswer::Read { payload, version },
-        };
-        self.end_spares();
-        Ok(answer)
-    }
-
-    /// Nobody waits for what was to be held any more.
-    pub(crate) fn drop_hold(&mut self, pin: u64) {
-        if let Some(holds) = self.transfers.holds() {
-            holds.drop(pin);
-        }
-        self.end_spares();
-    }
-
-    /// This gateway holds bytes of a connection itself, as nobody else sends them; none if it
-    /// cannot.
-    pub(crate) fn hold_own(
-        &mut self,
-        flow: Flow,
-        payload: Payload,
-        version: Version,
-    ) -> Option<Extent> {
-        let (own, now, length_bytes) = (self.host_id(), self.leases.now, payload.len());
-        let sending = self.transfers.sending.as_mut()?;
-        if !sending.announce(own, flow) {
-            return None;
-        }
-        let pin = sending.holds.begin(now, own, None)?;
-        sending.holds.fill(pin, payload, version).ok()?;
-        self.note_asked(flow, own);
-        let released = &self.transfers.released;
-        Some(Extent::new(own.0, pin, length_bytes, released))
+    /// Whether this is a gateway that sends what it keeps to clients of others.
+    pub(crate) fn lends(&self) -> bool {
+        let sending = self.transfers.sending.as_ref();
+        sending.is_some_and(|it| it.lends) && self.own_scope().is_none()
     }
 
     /// This gateway asks a host for bytes of a connection.
@@ -474,6 +422,7 @@ impl Host {
             pin,
             length_bytes,
             version,
+            promise,
         } = answer
         else {
             return answer;
@@ -481,7 +430,16 @@ impl Host {
         let length_bytes = usize::try_from(length_bytes).unwrap_or(usize::MAX);
         let length_bytes = length_bytes.min(OBJECT_IO_BYTES_MAX);
         if let Some(source) = source {
-            self.refills.note(peer, pin, source, length_bytes, version);
+            let members = self.members_up(&source.object);
+            let promised = Promised {
+                source,
+                length_bytes,
+                version,
+                promise: *promise,
+                members,
+                kept: None,
+            };
+            self.refills.note(peer, pin, promised);
         }
         let mut payload = Payload::new();
         let released = &self.transfers.released;

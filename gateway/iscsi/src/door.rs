@@ -19,6 +19,7 @@ use crate::manage::Management;
 use crate::message::{ConnId, IscsiConfig, IscsiEffect, IscsiInput, LunTable, Portals};
 use crate::refuse::{Access, outcome_of};
 use crate::reserve::Change;
+use crate::reset::Reset;
 use crate::respond::Outcome;
 use crate::session::{Session, SessionId};
 use crate::task::{Stage, Task, TaskId};
@@ -53,6 +54,10 @@ pub struct IscsiDoor {
     pub(crate) obediences: VecDeque<Obedience>,
     /// Who was registered with which unit, and is not any more, as of the LUNs that were told last.
     pub(crate) pushed_out: Vec<(u64, Nexus)>,
+    /// What other gateways' resets have aborted and is not over, and at which unit.
+    pub(crate) reset_tasks: Vec<(u64, TaskId)>,
+    /// Resets of this gateway's, by the tickets under which the registry has them.
+    pub(crate) resets: BTreeMap<u64, Reset>,
     /// Changes of reservations, by the tickets under which the registry has them.
     pub(crate) changes: BTreeMap<u64, Change>,
     pub(crate) changes_total: u64,
@@ -104,6 +109,8 @@ impl IscsiDoor {
             fences: Vec::new(),
             obediences: VecDeque::new(),
             pushed_out: Vec::new(),
+            reset_tasks: Vec::new(),
+            resets: BTreeMap::new(),
             changes: BTreeMap::new(),
             changes_total: 0,
             calls_total: 0,
@@ -526,6 +533,7 @@ impl IscsiDoor {
             let out = registered.map(|it| &it.nexus).filter(is_out).cloned();
             self.pushed_out.extend(out.map(|nexus| (number, nexus)));
             self.tell_reserved(number, &before.reservations);
+            self.follow_resets(now, number, &before.reservations);
             self.judge_sessions(now, number);
         }
         self.luns = luns;

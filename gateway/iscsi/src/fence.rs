@@ -1,6 +1,7 @@
 //! PREEMPT AND ABORT: those whom it has preempted are fenced off, which it is not before their
 //! writes have ended. Other changes of reservations, and those that were made through other
-//! gateways, are obeyed when that is so of all who have lost their right by them.
+//! gateways, are obeyed when that is so of all who have lost their right by them, and of what was
+//! aborted as a unit was reset.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +24,7 @@ pub(crate) struct Fence {
 }
 
 /// Reservations that are obeyed when nothing of those who have lost their right is written any
-/// more.
+/// more; and resets, likewise.
 #[derive(Debug)]
 pub(crate) struct Obedience {
     changes: u64,
@@ -36,6 +37,7 @@ impl IscsiDoor {
     /// against them, or was pushed out by them, is waited for.
     pub(crate) fn obey(&mut self, changes: u64) {
         let pushed_out = std::mem::take(&mut self.pushed_out);
+        let reset_tasks = std::mem::take(&mut self.reset_tasks);
         let has_lost = |task: &Task, unit: &Unit| {
             let Some(known) = self.sessions.get(&task.asked.session) else {
                 return true; // It is over, and what it has begun is not.
@@ -44,7 +46,7 @@ impl IscsiDoor {
                 |(number, nexus): &(u64, Nexus)| *number == unit.lun.id && *nexus == known.nexus;
             pushed_out.iter().any(is_out) || self.is_kept_by_reservation(known, unit, true)
         };
-        let mut waits_for = BTreeSet::new();
+        let mut waits_for: BTreeSet<(u64, TaskId)> = reset_tasks.into_iter().collect();
         for (&number, unit) in &self.units {
             let tasks = self.tasks.iter();
             let tasks = tasks.filter(|(_, task)| task.may_write_to(number) && has_lost(task, unit));

@@ -31,6 +31,7 @@ mod plan;
 mod pump;
 mod refuse;
 mod reserve;
+mod reset;
 mod respond;
 mod serve;
 mod session;

@@ -18,15 +18,33 @@ const NO_TASK: u8 = 1;
 const NO_UNIT: u8 = 2;
 const NO_REASSIGNMENT: u8 = 4;
 const NOT_SUPPORTED: u8 = 5;
+const REJECTED: u8 = 255;
 
 /// A function that waits for tasks to end.
 #[derive(Debug)]
 pub(crate) struct Management {
     connection: ConnId,
     tag: u32,
+    /// Tasks.
     waits_for: BTreeSet<TaskId>,
+    /// A reset that other gateways have not carried out yet, by its ticket.
+    pub(crate) reset: Option<u64>,
     /// All sessions end behind it.
     is_cold: bool,
+    response: u8,
+}
+
+impl Management {
+    const fn new(connection: ConnId, tag: u32) -> Self {
+        Self {
+            connection,
+            tag,
+            waits_for: BTreeSet::new(),
+            reset: None,
+            is_cold: false,
+            response: COMPLETE,
+        }
+    }
 }
 
 impl IscsiDoor {
@@ -61,14 +79,17 @@ impl IscsiDoor {
                 | TaskFunction::LogicalUnitReset,
             ) if !is_unit => self.answer_management(id, tag, NO_UNIT),
             Some(TaskFunction::AbortTask) => match self.referenced(session, request) {
-                Referenced::Task(task) => self.abort(now, (id, tag), vec![task], false),
+                Referenced::Task(task) => {
+                    let management = Management::new(id, tag);
+                    self.abort(now, management, vec![task]);
+                }
                 Referenced::Passed => self.answer_management(id, tag, COMPLETE),
                 Referenced::Nothing => self.answer_management(id, tag, NO_TASK),
             },
             Some(TaskFunction::AbortTaskSet) => {
                 let own = of_unit.into_iter().filter(|task| of_session(*task));
                 let own = own.collect();
-                self.abort(now, (id, tag), own, false);
+                self.abort(now, Management::new(id, tag), own);
             }
             Some(TaskFunction::ClearTaskSet) => {
                 let cleared = AdditionalSense::COMMANDS_CLEARED;
@@ -78,15 +99,20 @@ impl IscsiDoor {
                 for other in others {
                     self.attend(other, cleared);
                 }
-                self.abort(now, (id, tag), of_unit, false);
+                self.abort(now, Management::new(id, tag), of_unit);
             }
-            Some(TaskFunction::LogicalUnitReset | TaskFunction::TargetWarmReset) => {
+            Some(
+                function @ (TaskFunction::LogicalUnitReset
+                | TaskFunction::TargetWarmReset
+                | TaskFunction::TargetColdReset),
+            ) => {
                 self.reset(unit);
-                self.abort(now, (id, tag), of_unit, false);
-            }
-            Some(TaskFunction::TargetColdReset) => {
-                self.reset(unit);
-                self.abort(now, (id, tag), of_unit, true);
+                let management = Management {
+                    reset: self.tell_reset(session),
+                    is_cold: function == TaskFunction::TargetColdReset,
+                    ..Management::new(id, tag)
+                };
+                self.abort(now, management, of_unit);
             }
             Some(TaskFunction::TaskReassign) => self.answer_management(id, tag, NO_REASSIGNMENT),
             Some(TaskFunction::ClearAca) | None => self.answer_management(id, tag, NOT_SUPPORTED),
@@ -111,33 +137,44 @@ impl IscsiDoor {
     }
 
     /// Aborts tasks; the answer waits for all of them.
-    fn abort(&mut self, now: Time, to: (ConnId, u32), tasks: Vec<TaskId>, is_cold: bool) {
-        let mut waits_for = BTreeSet::new();
+    fn abort(&mut self, now: Time, mut management: Management, tasks: Vec<TaskId>) {
         for task in tasks {
             if !self.abort_task(now, task) {
-                waits_for.insert(task);
+                management.waits_for.insert(task);
             }
         }
-        self.managements.push(Management {
-            connection: to.0,
-            tag: to.1,
-            waits_for,
-            is_cold,
-        });
+        self.managements.push(management);
         self.settle_managements(now);
         self.pump(now);
     }
 
-    /// Answers functions whose tasks are all over.
+    /// What has become of a reset at other gateways: it is tried again under another ticket, or
+    /// it is over.
+    pub(crate) fn settle_reset(&mut self, now: Time, ticket: u64, next: Result<(), Option<u64>>) {
+        let mut managements = self.managements.iter_mut();
+        let Some(management) = managements.find(|it| it.reset == Some(ticket)) else {
+            return;
+        };
+        match next {
+            Ok(()) => management.reset = None,
+            Err(Some(again)) => management.reset = Some(again),
+            Err(None) => (management.reset, management.response) = (None, REJECTED),
+        }
+        self.settle_managements(now);
+    }
+
+    /// Answers functions whose tasks are all over, here and at other gateways.
     pub(crate) fn settle_managements(&mut self, now: Time) {
         for management in &mut self.managements {
             let tasks = &self.tasks;
             management.waits_for.retain(|task| tasks.contains_key(task));
         }
-        let done = |management: &mut Management| management.waits_for.is_empty();
+        let done = |management: &mut Management| {
+            management.waits_for.is_empty() && management.reset.is_none()
+        };
         let done: Vec<Management> = self.managements.extract_if(.., done).collect();
         for management in done {
-            self.answer_management(management.connection, management.tag, COMPLETE);
+            self.answer_management(management.connection, management.tag, management.response);
             if management.is_cold {
                 self.drop_others(now, management.connection);
             }
@@ -146,7 +183,7 @@ impl IscsiDoor {
 
     /// Everything that initiators have set of the unit is as at the start, but persistent
     /// reservations; a medium that was taken out stays out.
-    fn reset(&mut self, unit: u64) {
+    pub(crate) fn reset(&mut self, unit: u64) {
         if let Some(unit) = self.units.get_mut(&unit) {
             unit.reserved_by = None;
             unit.is_stopped = false;

@@ -284,7 +284,7 @@ impl IscsiDoor {
     /// The registry has it, or had something else.
     pub(crate) fn take_reserved(&mut self, now: Time, ticket: u64, is_done: bool) {
         let Some(change) = self.changes.remove(&ticket) else {
-            return;
+            return self.take_reset(now, ticket, is_done);
         };
         if !is_done {
             return self.try_change(now, change);

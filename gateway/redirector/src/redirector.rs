@@ -60,6 +60,8 @@ struct Tunnel {
     sequence: u64,
     turns: u64,
     seal: Option<Seal>,
+    /// It is a process with nodes.
+    is_node: bool,
 }
 
 #[derive(Debug, Default)]
@@ -99,9 +101,9 @@ impl Redirector {
         }
     }
 
-    /// A process with nodes that will send packets, or the gateway itself; its key is for this start of it and of
-    /// the gateway only, as sequence numbers begin anew.
-    pub fn connect(&mut self, holder: HostId, address: SocketAddr, key: TunnelKey) {
+    /// A process with nodes that will send packets, another gateway or this one itself; its key is
+    /// for this start of it and of the gateway only, as sequence numbers begin anew.
+    pub fn connect(&mut self, holder: HostId, address: SocketAddr, key: TunnelKey, is_node: bool) {
         let mut closed = self.closed.iter();
         let before = closed.position(|(of, tunnel)| *of == holder && tunnel.key == key);
         let before = before.and_then(|place| self.closed.remove(place));
@@ -112,17 +114,15 @@ impl Redirector {
             sequence,
             turns,
             seal: None,
+            is_node,
         };
         self.tunnels.insert(holder, tunnel);
     }
 
-    /// How many other processes fill packets.
+    /// How many processes with nodes fill packets.
     #[must_use]
     pub fn tunnels(&self) -> usize {
-        let holders = self.tunnels.keys();
-        holders
-            .filter(|&&HostId(holder)| holder != self.gateway)
-            .count()
+        self.tunnels.values().filter(|it| it.is_node).count()
     }
 
     /// Where the inflator of a process is, if there is a tunnel to it.

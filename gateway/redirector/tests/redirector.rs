@@ -24,8 +24,8 @@ fn address(node: u8) -> SocketAddr {
 
 fn redirector() -> Redirector {
     let mut redirector = Redirector::new(9, 90);
-    redirector.connect(HostId(11), address(1), KEY);
-    redirector.connect(HostId(12), address(2), KEY);
+    redirector.connect(HostId(11), address(1), KEY, true);
+    redirector.connect(HostId(12), address(2), KEY, true);
     redirector.open(CONNECTION);
     redirector
 }
@@ -143,7 +143,7 @@ fn pins_end_with_their_holder() {
     let [(CONNECTION, lost)] = &lost[..] else {
         panic!("{lost:?}")
     };
-    redirector.connect(HostId(13), address(1), KEY);
+    redirector.connect(HostId(13), address(1), KEY, true);
     redirector.caught(&caught(0, 100, 0));
     assert_eq!(told(&mut redirector), []);
     assert_eq!(redirector.figures().unreachable, 1);
@@ -207,7 +207,7 @@ fn nothing_waits_for_who_is_gone() {
 fn a_gateway_is_no_node_of_its_own() {
     let mut redirector = redirector();
     assert_eq!(redirector.tunnels(), 2);
-    redirector.connect(HostId(9), address(9), KEY);
+    redirector.connect(HostId(9), address(9), KEY, false);
     assert_eq!(redirector.tunnels(), 2);
     let own = redirector.announce_extent(CONNECTION, extent(9, 1, 100));
     assert_eq!(own, Ok(Some(0)));
@@ -230,14 +230,14 @@ fn a_tunnel_goes_on_where_it_was() {
     };
     assert_eq!(sequence(&mut redirector, &KEY), 1);
     redirector.disconnect(HostId(11));
-    redirector.connect(HostId(11), address(1), KEY);
+    redirector.connect(HostId(11), address(1), KEY, true);
     assert_eq!(sequence(&mut redirector, &KEY), 2);
     redirector.disconnect(HostId(11));
     let other = TunnelKey {
         id: 2,
         key: [9; 32],
     };
-    redirector.connect(HostId(11), address(1), other.clone());
+    redirector.connect(HostId(11), address(1), other.clone(), true);
     assert_eq!(sequence(&mut redirector, &other), 1);
 }
 

@@ -31,7 +31,7 @@ fn redirector() -> Redirector {
     let mut redirector = Redirector::new(1, 1);
     for holder in [HOLDER, OTHER] {
         let address = SocketAddr::from(([198, 18, 4, 1], 7072));
-        redirector.connect(holder, address, KEY);
+        redirector.connect(holder, address, KEY, true);
     }
     redirector
 }

@@ -18,6 +18,7 @@
 
 mod ahead;
 mod commit;
+mod elsewhere;
 mod find;
 mod heat;
 mod hot;
@@ -42,6 +43,7 @@ mod write;
 pub use heat::Heat;
 pub use machine::Router;
 pub use message::{
-    ReadAhead, RoutedReply, RouterConfig, RouterEffect, RouterInput, Waited, WriteVerifier,
+    KeptRead, ReadAhead, RoutedReply, RouterConfig, RouterEffect, RouterInput, Waited,
+    WriteVerifier,
 };
 pub use read::Bulk;

@@ -1,27 +1,30 @@
 //! The machine: requests in progress, their parts, retries and deadlines.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossdock_names::{Epoch, HostId, NodeId, RoutingTable, Version};
+use crossdock_names::{FileRef, HostId, NodeId, RoutingTable, Version};
 use crossdock_peer::{
-    Call, CallId, NodeAnswer, NodeReply, NodeRequest, ReadVersion, SiteError, SiteReply,
+    Call, CallId, Flow, NodeAnswer, NodeReply, NodeRequest, ReadVersion, SiteError, SiteReply,
     SiteRequest, WriterId,
 };
-use crossdock_types::Time;
+use crossdock_types::{Payload, Time, WallTime};
 
 use crate::ahead;
+use crate::elsewhere::Elsewhere;
 use crate::hot::Hot;
 use crate::leases::Leases;
 use crate::maps::Maps;
 use crate::message::{
-    ReadAhead, RoutedReply, RouterConfig, RouterEffect, RouterInput, Waited, WriteVerifier,
+    KeptRead, ReadAhead, RoutedReply, RouterConfig, RouterEffect, RouterInput, Waited,
+    WriteVerifier,
 };
-use crate::part::{Asked, Outcome, Part, PartRequest, PartState, Verdict};
+use crate::part::{Asked, Outcome, Part, PartRequest, PartState, Sent, Verdict};
 use crate::read::Bulk;
 use crate::return_lease::ReturnWork;
-use crate::soft::Soft;
+use crate::soft::{Numbers, Soft};
 use crate::unstable::Unstable;
 use crate::warm::Warm;
 use crate::work::{Answer, Step, Work};
@@ -78,10 +81,11 @@ impl Router {
             leases: Leases::new(config.leases_max),
             maps: Maps::new(config.map_windows_max),
             hot: Hot::new(config.hot_bytes_max),
+            elsewhere: Elsewhere::default(),
             warm: Warm::default(),
             lock_sites: BTreeSet::new(),
             unstable_holders_max: config.unstable_holders_max,
-            exchanges_total: 0,
+            numbers: Numbers::default(),
         };
         Self {
             config,
@@ -113,9 +117,20 @@ impl Router {
                 let epoch = self.table.epoch;
                 self.answered(now, id, |part| part.judge_node(outcome, epoch));
             }
+            RouterInput::Kept(NodeReply { id, outcome }) => {
+                let epoch = self.table.epoch;
+                self.answered(now, id, |part| part.judge_node(outcome, epoch));
+            }
+            RouterInput::KeptElsewhere(gateway, file, changed) => {
+                self.soft.elsewhere.note(gateway, file, changed);
+            }
             RouterInput::Recall(recall) => self.soft.leases.recall(recall),
             RouterInput::Table(table) => self.take_table(now, table),
             RouterInput::Timeout => self.handle_timeout(now),
+        }
+        for (file, changed) in self.soft.hot.take_whole() {
+            let keeps = RouterEffect::Keeps(file, changed);
+            self.effects.push_back(keeps);
         }
         while let Some(back) = self.soft.leases.next_return() {
             let (work, step) = ReturnWork::begin(back);
@@ -167,6 +182,23 @@ impl Router {
     #[must_use]
     pub const fn hot_bytes(&self) -> (usize, u64) {
         (self.soft.hot.bytes(), self.soft.hot.served_bytes)
+    }
+
+    /// Files of which all is kept that their columns have, each as it is since that time.
+    pub fn kept_files(&self) -> impl Iterator<Item = (FileRef, WallTime)> {
+        self.soft.hot.whole()
+    }
+
+    /// A range of a file as it is since `changed`, for a client of another gateway, and the newest
+    /// version in it; none if not all of it is kept.
+    #[must_use]
+    pub fn lend(
+        &self,
+        file: FileRef,
+        changed: WallTime,
+        range: &Range<u64>,
+    ) -> Option<(Payload, Version)> {
+        self.soft.hot.lend(file, changed, range)
     }
 
     fn begin(&mut self, now: Time, call: Call<SiteRequest>, bulk: Bulk) {
@@ -223,6 +255,7 @@ impl Router {
                 table: &self.table,
                 warm: &self.soft.warm,
                 writer: self.config.writer,
+                answered_below: self.soft.numbers.answered_below(),
                 effects: &mut self.effects,
             };
             for index in 0..request.parts.len() {
@@ -284,6 +317,12 @@ impl Router {
             && !matches!(verdict, Verdict::Done(_))
         {
             self.soft.warm.forget(*node);
+        }
+        if part.asked == Asked::Keeper
+            && let Some((.., kept)) = part.request.kept()
+        {
+            let has_given = matches!(verdict, Verdict::Done(_));
+            self.soft.elsewhere.answered(kept.file, has_given);
         }
         match verdict {
             Verdict::Done(outcome) => {
@@ -369,6 +408,7 @@ impl Router {
                     table: &self.table,
                     warm: &self.soft.warm,
                     writer: self.config.writer,
+                    answered_below: self.soft.numbers.answered_below(),
                     effects: &mut self.effects,
                 };
                 sender.send(request, index);
@@ -450,6 +490,9 @@ impl Router {
         if let Some(wake) = request.wake {
             self.wakes.remove(&(wake, number));
         }
+        if let Work::Write(work) = &request.work {
+            work.close(&mut self.soft.numbers);
+        }
         let verifier = if request.work.is_write() {
             request.verifier
         } else {
@@ -523,9 +566,7 @@ impl Request {
 
 impl Part {
     fn wait_until(&mut self, time: Time, deadline: Time) {
-        // A change that is made once may have been made when its client sent it to another
-        // gateway: only the site's answer tells, however late.
-        if time >= deadline && !self.is_once() {
+        if time >= deadline && !self.must_be_told() {
             self.give_up();
         } else {
             self.state = PartState::Later(time);
@@ -560,19 +601,28 @@ struct Sender<'a> {
     table: &'a RoutingTable,
     warm: &'a Warm,
     writer: WriterId,
+    answered_below: u64,
     effects: &'a mut VecDeque<RouterEffect>,
 }
 
 impl Sender<'_> {
     fn send(&mut self, request: &mut Request, index: usize) {
         let mut deadline = request.deadline;
-        if request.parts[index].is_once() {
+        if request.parts[index].must_be_told() {
             deadline = deadline.max(self.now + DOUBT_PATIENCE);
         }
         let sub = request.calls_total & ((1 << CALL_BITS) - 1);
         let id = CallId(self.number << CALL_BITS | sub);
         let postponed = request.postponed.filter(|&until| until > self.now);
         let part = &mut request.parts[index];
+        if let Some((flow, gateway, kept)) = self.keeper(part) {
+            part.asked = Asked::Keeper;
+            part.asked_at = self.now;
+            part.state = PartState::Sent(id, None);
+            request.calls_total += 1;
+            let asked = RouterEffect::ReadKept(flow, gateway, id, Box::new(kept));
+            return self.effects.push_back(asked);
+        }
         let warm = self.warm_holder(part);
         let node = warm.map(|(node, _)| node).or_else(|| self.node_of(part));
         part.asked = match warm {
@@ -580,7 +630,15 @@ impl Sender<'_> {
             None => Asked::Owner,
         };
         part.asked_at = self.now;
-        let epoch: Epoch = self.table.epoch;
+        if !part.is_in_doubt {
+            part.sent_by = self.table.epoch;
+        }
+        let sent = Sent {
+            table_epoch: self.table.epoch,
+            writer: self.writer,
+            in_doubt_since: part.is_in_doubt.then_some(part.sent_by),
+            answered_below: self.answered_below,
+        };
         match (&part.request, node) {
             (PartRequest::Site(site_request), _) => {
                 let site = site_request.operation.site();
@@ -595,15 +653,12 @@ impl Sender<'_> {
                 part.state = PartState::Sent(id, None);
             }
             (column, Some(node)) => {
-                let Some(mut request) = column.node_request(epoch, self.writer) else {
+                let Some(mut request) = column.node_request(&sent) else {
                     return;
                 };
                 if let (NodeRequest::Read { version, .. }, Some((_, given))) = (&mut request, warm)
                 {
                     *version = ReadVersion::Exactly(given);
-                }
-                if let NodeRequest::Exchange { is_again, .. } = &mut request {
-                    *is_again = part.is_in_doubt;
                 }
                 let call = Call {
                     id,
@@ -629,6 +684,14 @@ impl Sender<'_> {
             }
         }
         request.calls_total += 1;
+    }
+
+    /// Another gateway that keeps a piece, unless a node is known to have it in memory.
+    fn keeper(&self, part: &Part) -> Option<(Flow, HostId, KeptRead)> {
+        let kept = part.request.kept()?;
+        let (piece, changed) = part.request.piece()?;
+        let is_first = part.asked == Asked::Nobody;
+        (is_first && !self.warm.is_warm(self.table, &piece, changed)).then_some(kept)
     }
 
     /// Who has a piece in memory, and in which version, if that is not the primary.

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossdock_limits::GATEWAY_HOT_BYTES_MAX;
-use crossdock_names::{FileCapability, FileRef, NodeId, RoutingTable, SiteId};
+use crossdock_names::{FileCapability, FileRef, HostId, NodeId, ObjectId, RoutingTable, SiteId};
 use crossdock_peer::{
     Call, CallId, Caller, Flow, NodeReply, NodeRequest, Recall, SiteReply, SiteRequest, WriterId,
 };
+use crossdock_types::WallTime;
 
 /// Tells a client whether its unstable writes may have been lost: it resends
 /// what was answered with another one than its COMMIT (RFC 1813 section 3.3.21).
@@ -66,6 +67,25 @@ pub struct ReadAhead {
     pub is_read: bool,
 }
 
+/// Bytes of a file that another gateway is asked for, which keeps it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeptRead {
+    /// Of which file.
+    pub file: FileRef,
+    /// As it is since then.
+    pub changed: WallTime,
+    /// First byte, in the file.
+    pub offset_bytes: u64,
+    /// How many.
+    pub length_bytes: u64,
+    /// The column that has them …
+    pub object: ObjectId,
+    /// … from this byte on,
+    pub object_offset: u64,
+    /// and by what right they are read of it.
+    pub capability: Option<FileCapability>,
+}
+
 /// What happens to a router.
 #[derive(Clone, Debug)]
 pub enum RouterInput {
@@ -92,6 +112,10 @@ pub enum RouterInput {
     Site(Box<SiteReply>),
     /// A node answers.
     Node(NodeId, NodeReply),
+    /// The answer to [`RouterEffect::ReadKept`]: as a node's to a read, or any error.
+    Kept(NodeReply),
+    /// Another gateway keeps a file, as it is since that time.
+    KeptElsewhere(HostId, FileRef, WallTime),
     /// A site wants a lease back.
     Recall(Recall),
     /// The routing table has changed.
@@ -112,6 +136,11 @@ pub enum RouterEffect {
     /// The same of a read: what it gives may stay at the node, to be sent from there in
     /// this connection.
     ReadFor(Flow, NodeId, Call<NodeRequest>, Option<FileCapability>),
+    /// Ask another gateway for bytes that it keeps, to be sent from there in this connection.
+    ReadKept(Flow, HostId, CallId, Box<KeptRead>),
+    /// From now on this gateway keeps all that columns have of a file, as it is since that time:
+    /// others may be told.
+    Keeps(FileRef, WallTime),
     /// Nobody waits for this read any more; no answer is needed.
     CancelNode(NodeId, CallId),
     /// The answer to this read is not needed before that time has gone by.

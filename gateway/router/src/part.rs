@@ -4,14 +4,28 @@
 use std::time::Duration;
 
 use crossdock_names::Incarnation;
-use crossdock_names::{Epoch, FileCapability, NodeId, ObjectId};
+use crossdock_names::{Epoch, FileCapability, FileRef, HostId, NodeId, ObjectId};
 use crossdock_peer::{
     AccessError, CallId, CopySource, Flow, NodeAnswer, NodeError, NodeRequest, Order, ReadVersion,
-    SiteError, SiteReply, SiteRequest, Stability, WriteContext, WriterId,
+    Sending, SiteError, SiteOperation, SiteReply, SiteRequest, Stability, Transport, WriteContext,
+    WriterId,
 };
 use crossdock_types::{Payload, Time, WallTime};
 
+use crate::message::KeptRead;
 use crate::warm::Piece;
+
+/// A piece of a file that is in a known state.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FileState {
+    pub(crate) file: FileRef,
+    /// Since when it is in that state.
+    pub(crate) changed: WallTime,
+    /// First byte of the piece, in the file.
+    pub(crate) offset_bytes: u64,
+    /// Another gateway that keeps the file in that state.
+    pub(crate) keeper: Option<HostId>,
+}
 
 /// What is asked of whom.
 #[derive(Clone, Debug)]
@@ -29,9 +43,10 @@ pub(crate) enum PartRequest {
         /// In which connection the node may send the bytes itself.
         flow: Option<Flow>,
         /// In which state its file is, if nobody changes it as long as a lease lasts.
-        state: Option<WallTime>,
+        state: Option<FileState>,
     },
-    /// Writes to a column.
+    /// Writes to a column. By its number of this router's changes a node knows one that is sent
+    /// again.
     Write {
         object: ObjectId,
         offset_bytes: u64,
@@ -39,6 +54,7 @@ pub(crate) enum PartRequest {
         stability: Stability,
         truncate_generation: u64,
         capability: Option<FileCapability>,
+        number: u64,
     },
     /// Makes a hole in a column.
     Zero {
@@ -47,6 +63,7 @@ pub(crate) enum PartRequest {
         length_bytes: u64,
         truncate_generation: u64,
         capability: Option<FileCapability>,
+        number: u64,
     },
     /// Exchanges bytes of a column for others.
     Exchange {
@@ -66,6 +83,7 @@ pub(crate) enum PartRequest {
         frees_zeros: bool,
         truncate_generation: u64,
         capability: Option<FileCapability>,
+        number: u64,
     },
     /// Asks a column what of it has space.
     Mapped {
@@ -115,7 +133,34 @@ impl PartRequest {
             offset_bytes,
             length_bytes,
         };
-        Some((piece, state?))
+        Some((piece, state?.changed))
+    }
+
+    /// Which other gateway keeps a piece, and how it is asked for it: in a connection's stream
+    /// only.
+    pub(crate) fn kept(&self) -> Option<(Flow, HostId, KeptRead)> {
+        let Self::Read {
+            object,
+            offset_bytes,
+            length_bytes,
+            capability,
+            flow: Some(flow),
+            state: Some(state),
+            ..
+        } = *self
+        else {
+            return None;
+        };
+        let kept = KeptRead {
+            file: state.file,
+            changed: state.changed,
+            offset_bytes: state.offset_bytes,
+            length_bytes,
+            object,
+            object_offset: offset_bytes,
+            capability,
+        };
+        (flow.transport == Transport::Tcp).then_some((flow, state.keeper?, kept))
     }
 
     /// In which connection the node may send what is read.
@@ -140,13 +185,68 @@ impl PartRequest {
         }
     }
 
-    /// The message to a node, routed by the table of `table_epoch`; `None` if it
-    /// is a site's.
-    pub(crate) fn node_request(&self, table_epoch: Epoch, writer: WriterId) -> Option<NodeRequest> {
+    /// The number by which a node knows the change that it is.
+    pub(crate) const fn number(&self) -> Option<u64> {
+        match self {
+            Self::Write { number, .. }
+            | Self::Zero { number, .. }
+            | Self::Exchange { number, .. }
+            | Self::Copy { number, .. } => Some(*number),
+            Self::Site(_) | Self::Read { .. } | Self::Mapped { .. } | Self::Commit { .. } => None,
+        }
+    }
+
+    /// What of a column it changes, and where its number is to be.
+    pub(crate) fn changed(&mut self) -> Option<(Place, &mut u64)> {
+        let (object, offset_bytes, length_bytes, number) = match self {
+            Self::Write {
+                object,
+                offset_bytes,
+                payload,
+                number,
+                ..
+            } => (object, offset_bytes, payload.len() as u64, number),
+            Self::Zero {
+                object,
+                offset_bytes,
+                length_bytes,
+                number,
+                ..
+            } => (object, offset_bytes, *length_bytes, number),
+            Self::Exchange {
+                object,
+                offset_bytes,
+                payload,
+                number,
+                ..
+            } => (object, offset_bytes, payload.len() as u64, number),
+            Self::Copy {
+                object,
+                offset_bytes,
+                source,
+                number,
+                ..
+            } => (object, offset_bytes, source.length_bytes, number),
+            Self::Site(_) | Self::Read { .. } | Self::Mapped { .. } | Self::Commit { .. } => {
+                return None;
+            }
+        };
+        Some(((*object, *offset_bytes, length_bytes), number))
+    }
+
+    /// The message to a node, by that table and writer; `None` if it is a site's.
+    pub(crate) fn node_request(&self, sent: &Sent) -> Option<NodeRequest> {
         let context = |truncate_generation| WriteContext {
-            table_epoch,
-            writer,
+            table_epoch: sent.table_epoch,
+            writer: sent.writer,
             truncate_generation,
+            sending: self
+                .number()
+                .map_or_else(Sending::default, |number| Sending {
+                    number,
+                    in_doubt_since: sent.in_doubt_since,
+                    answered_below: sent.answered_below,
+                }),
             ..WriteContext::default()
         };
         Some(match self {
@@ -198,15 +298,12 @@ impl PartRequest {
                 offset_bytes,
                 payload,
                 truncate_generation,
-                number,
                 ..
             } => NodeRequest::Exchange {
                 object: *object,
                 offset_bytes: *offset_bytes,
                 payload: payload.clone(),
                 context: context(*truncate_generation),
-                number: *number,
-                is_again: false, // Who sends it knows.
             },
             Self::Copy {
                 object,
@@ -248,6 +345,20 @@ impl PartRequest {
     }
 }
 
+/// Bytes of a column: from where on, and how many.
+pub(crate) type Place = (ObjectId, u64, u64);
+
+/// By what a message to a node is sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sent {
+    pub(crate) table_epoch: Epoch,
+    pub(crate) writer: WriterId,
+    /// The table of the first sending that may have been carried out.
+    pub(crate) in_doubt_since: Option<Epoch>,
+    /// Changes with lower numbers are answered.
+    pub(crate) answered_below: u64,
+}
+
 /// What came of a part.
 #[derive(Clone, Debug)]
 pub(crate) enum Outcome {
@@ -284,9 +395,10 @@ pub(crate) struct Part {
     /// Who was asked last, and when.
     pub(crate) asked: Asked,
     pub(crate) asked_at: Time,
-    /// A change that a site may have made without being able to say so, or an exchange that a
-    /// node may have made.
+    /// A change that a site or node may have made without being able to say so.
     pub(crate) is_in_doubt: bool,
+    /// By which table it was sent, of the sendings that may have been carried out the first.
+    pub(crate) sent_by: Epoch,
 }
 
 /// Who was asked for a part.
@@ -296,6 +408,8 @@ pub(crate) enum Asked {
     Nobody,
     /// A member that may have it in memory, for one version.
     Warm,
+    /// Another gateway, which keeps the file.
+    Keeper,
     /// Who knows which version is current.
     Owner,
 }
@@ -329,6 +443,7 @@ impl Part {
             asked: Asked::Nobody,
             asked_at: Time(0),
             is_in_doubt: false,
+            sent_by: Epoch(0),
         }
     }
 
@@ -358,13 +473,15 @@ impl Part {
     ) -> Verdict {
         match outcome {
             // The primary has it, if anybody does.
-            Err(_) if self.asked == Asked::Warm => Verdict::After(Duration::ZERO),
+            Err(_) if matches!(self.asked, Asked::Warm | Asked::Keeper) => {
+                Verdict::After(Duration::ZERO)
+            }
             Err(NodeError::Busy { retry_after_ms }) => {
                 let asked = Duration::from_millis(u64::from(retry_after_ms));
                 Verdict::After(self.next_pause().max(asked.min(PAUSE_LONGEST)))
             }
             Err(NodeError::Unavailable { .. }) => {
-                self.is_in_doubt |= self.is_exchange();
+                self.is_in_doubt |= self.request.number().is_some();
                 Verdict::After(self.next_pause())
             }
             Err(NodeError::StaleTable { current }) if current > table => Verdict::Table(current),
@@ -376,20 +493,34 @@ impl Part {
                 Verdict::After(self.next_pause())
             }
             // It was not asked what has become of an earlier sending.
-            Err(NodeError::Refused(_)) if self.is_in_doubt && self.is_exchange() => {
+            Err(NodeError::Refused(_)) if self.is_in_doubt => {
                 Verdict::Done(Outcome::Node(Err(NodeError::Unclear)))
             }
             outcome => Verdict::Done(Outcome::Node(outcome)),
         }
     }
 
-    const fn is_exchange(&self) -> bool {
-        matches!(self.request, PartRequest::Exchange { .. })
+    /// Whether it is a change that must be made once.
+    const fn is_once(&self) -> bool {
+        matches!(&self.request, PartRequest::Site(request) if request.duplicate.is_some())
     }
 
-    /// Whether it is a change that must be made once.
-    pub(crate) const fn is_once(&self) -> bool {
-        matches!(&self.request, PartRequest::Site(request) if request.duplicate.is_some())
+    /// Whether only the site's answer tells what has become of it, however late: it may have been
+    /// made, also when its client sent it to another gateway; that is not so of what this one has
+    /// numbered.
+    pub(crate) const fn must_be_told(&self) -> bool {
+        match &self.request {
+            PartRequest::Site(request) if request.duplicate.is_some() => {
+                let is_numbered_here = matches!(
+                    request.operation,
+                    SiteOperation::Write { .. }
+                        | SiteOperation::Zero { .. }
+                        | SiteOperation::Exchange { .. }
+                );
+                self.is_in_doubt || !is_numbered_here
+            }
+            _ => false,
+        }
     }
 
     /// The pause before the next attempt.

@@ -6,7 +6,7 @@ mod head;
 use std::ops::Range;
 
 use crossdock_limits::INJECTED_PIECE_BYTES_MIN;
-use crossdock_names::{FileRef, SMALL_FILE_THRESHOLD_BYTES};
+use crossdock_names::{FileRef, SMALL_FILE_THRESHOLD_BYTES, Version};
 use crossdock_peer::{
     Attributes, Caller, FileLayout, Flow, LeaseId, NodeAnswer, NodeError, OpenFor, SiteAnswer,
     SiteError, SiteOperation, SiteReply, SiteRequest, Stability, Transport, WeakCache,
@@ -15,8 +15,9 @@ use crossdock_types::{Payload, Time, WallTime};
 
 use head::Located;
 
+use crate::elsewhere::Elsewhere;
 use crate::leases::{Known, Opening};
-use crate::part::{Outcome, PartRequest, site_error};
+use crate::part::{FileState, Outcome, PartRequest, site_error};
 use crate::pieces::{self, ObjectPiece};
 use crate::soft::Soft;
 use crate::work::{Answer, Step, boundary, site_replies};
@@ -197,7 +198,7 @@ impl ReadWork {
         }
         let column_of = soft.maps.columns_of(self.file, known);
         let told = (&known.layout, &known.attributes);
-        self.columns(false, Some(known), told, column_of)
+        self.columns(false, Some(known), told, &soft.elsewhere, column_of)
     }
 
     fn after_open(&mut self, reply: SiteReply, asked_at: Time, soft: &mut Soft) -> Step {
@@ -222,9 +223,9 @@ impl ReadWork {
         let step = match &known {
             Some(known) => {
                 let told = (&known.layout, &known.attributes);
-                self.columns(true, Some(known), told, column_of)
+                self.columns(true, Some(known), told, &soft.elsewhere, column_of)
             }
-            None => self.columns(true, None, (layout, attributes), column_of),
+            None => self.columns(true, None, (layout, attributes), &soft.elsewhere, column_of),
         };
         step.unwrap_or_else(io_error)
     }
@@ -235,6 +236,7 @@ impl ReadWork {
         is_fresh: bool,
         known: Option<&Known>,
         (layout, attributes): (&FileLayout, &Attributes),
+        elsewhere: &Elsewhere,
         column_of: impl FnMut(u64) -> Option<u8>,
     ) -> Option<Step> {
         let lease = known.map(|known| known.lease);
@@ -249,7 +251,8 @@ impl ReadWork {
         }
         let version = pieces::version_to_read(layout);
         let lasting = known.filter(|known| !known.is_exclusive);
-        let state = lasting.map(|known| known.attributes.changed);
+        let changed = lasting.map(|known| known.attributes.changed);
+        let keeper = changed.and_then(|changed| elsewhere.keeper(self.file, changed));
         let parts = pieces.iter().map(|piece| PartRequest::Read {
             object: piece.object,
             offset_bytes: piece.object_offset,
@@ -258,7 +261,12 @@ impl ReadWork {
             patience_ms: self.patience_ms,
             capability: layout.capability,
             flow: self.flow_of(piece, pieces.len()),
-            state,
+            state: changed.map(|changed| FileState {
+                file: self.file,
+                changed,
+                offset_bytes: piece.file_offset,
+                keeper,
+            }),
         });
         let parts = parts.collect();
         self.phase = Phase::Columns { pieces, opened };
@@ -306,19 +314,37 @@ impl ReadWork {
     }
 
     /// Keeps what was read of a file that is read again and again, if its lease still says that
-    /// it is as it was.
-    fn keep(&self, opened: &Opened, soft: &mut Soft) {
-        if let (Bulk::Kept, Some(lease), Some(told)) =
+    /// it is as it was. Which version it is is known of `versions`, by where they begin in the
+    /// file and how long they are.
+    fn keep(&self, opened: &Opened, versions: &[(u64, u64, Version)], soft: &mut Soft) {
+        let (Bulk::Kept, Some(lease), Some(told)) =
             (self.bulk, opened.lease, &opened.subject.after)
-            && soft
-                .leases
-                .is_unchanged(soft.now, self.file, lease, told.changed)
-        {
-            let start = boundary(self.start, self.end);
-            let before = usize::try_from(start - self.start).unwrap_or(usize::MAX);
-            let read = self.payload.slice(before, self.payload.len());
-            soft.hot.put(self.file, told.changed, start, read);
+        else {
+            return;
+        };
+        let (now, changed) = (soft.now, told.changed);
+        if !soft.leases.is_unchanged(now, self.file, lease, changed) {
+            return;
         }
+        let read_to = self.start + self.payload.len() as u64;
+        let place = |at: u64| usize::try_from(at - self.start).unwrap_or(usize::MAX);
+        let mut at = boundary(self.start, self.end);
+        let mut put = |from: u64, to: u64, version| {
+            let kept = self.payload.slice(place(from), place(to));
+            soft.hot.put(self.file, changed, from, (kept, version));
+        };
+        for &(from, length_bytes, version) in versions {
+            if at < from {
+                put(at, from, None);
+            }
+            at = from + length_bytes;
+            put(from, at, Some(version));
+        }
+        if at < read_to {
+            put(at, read_to, None);
+        }
+        let of_columns = SMALL_FILE_THRESHOLD_BYTES..told.size_bytes;
+        soft.hot.note_whole(self.file, &of_columns);
     }
 
     fn after_columns(
@@ -345,9 +371,15 @@ impl ReadWork {
             soft.leases.give_back(self.file);
             return self.open(soft);
         }
+        let mut versions = Vec::new();
         for (piece, outcome) in pieces.iter().zip(outcomes) {
             let read = match outcome {
-                Outcome::Node(Ok(NodeAnswer::Read { payload, .. })) => payload,
+                Outcome::Node(Ok(NodeAnswer::Read { payload, version })) => {
+                    if payload.len() as u64 == piece.length_bytes {
+                        versions.push((piece.file_offset, piece.length_bytes, version));
+                    }
+                    payload
+                }
                 // Nothing was ever written to this column: a hole.
                 Outcome::Node(Err(NodeError::NoObject)) => Payload::new(),
                 Outcome::Node(Err(error)) => {
@@ -363,7 +395,7 @@ impl ReadWork {
             (self.bulk, self.payload) = (Bulk::Relayed, Payload::new());
             return self.open(soft);
         }
-        self.keep(&opened, soft);
+        self.keep(&opened, &versions, soft);
         self.note_access(opened, soft)
     }
 

@@ -6,6 +6,7 @@ use crossdock_names::{FileRef, HostId, Incarnation, SiteId};
 use crossdock_peer::{Attributes, FileLayout, FileLease, SiteAnswer, SiteReply};
 use crossdock_types::Time;
 
+use crate::elsewhere::Elsewhere;
 use crate::hot::Hot;
 use crate::leases::{Known, Leases, Opening};
 use crate::maps::Maps;
@@ -23,14 +24,45 @@ pub(crate) struct Soft {
     pub(crate) leases: Leases,
     pub(crate) maps: Maps,
     pub(crate) hot: Hot,
+    pub(crate) elsewhere: Elsewhere,
     pub(crate) warm: Warm,
     /// Sites that were asked about locks: one may have been opened a moment ago, and not
     /// be in this router's table yet.
     pub(crate) lock_sites: BTreeSet<SiteId>,
     /// Beyond so many holders of unstable bytes the oldest file is committed.
     pub(crate) unstable_holders_max: usize,
-    /// Exchanges that were begun.
-    pub(crate) exchanges_total: u64,
+    pub(crate) numbers: Numbers,
+}
+
+/// Numbers of changes, by which sites and nodes know one that is sent again.
+#[derive(Debug, Default)]
+pub(crate) struct Numbers {
+    given_total: u64,
+    /// The first one of each write that is not answered.
+    open: BTreeSet<u64>,
+}
+
+impl Numbers {
+    /// A new one; `first` is the first one of the same write, and is set if that is it.
+    pub(crate) fn give(&mut self, first: &mut Option<u64>) -> u64 {
+        self.given_total += 1;
+        if first.is_none() {
+            *first = Some(self.given_total);
+            self.open.insert(self.given_total);
+        }
+        self.given_total
+    }
+
+    /// The write with that first number is answered.
+    pub(crate) fn close(&mut self, first: u64) {
+        self.open.remove(&first);
+    }
+
+    /// Nothing with a lower number is asked for any more.
+    pub(crate) fn answered_below(&self) -> u64 {
+        let open = self.open.first().copied();
+        open.unwrap_or(self.given_total + 1)
+    }
 }
 
 impl Soft {

@@ -89,6 +89,15 @@ impl Warm {
         self.newer.get(piece).or_else(|| self.older.get(piece))
     }
 
+    /// Whether a node that runs is known to have a piece of a file in memory that is in that state.
+    pub(crate) fn is_warm(&self, table: &RoutingTable, piece: &Piece, changed: WallTime) -> bool {
+        let given = self.given(piece);
+        given.is_some_and(|given| {
+            let is_up = table.hosts.nodes.get(&given.node).copied() == given.host;
+            is_up && given.changed == changed
+        })
+    }
+
     /// Who is to be asked for a piece of a file that is in that state, and for which version:
     /// none if that is the primary, as ever.
     pub(crate) fn holder(

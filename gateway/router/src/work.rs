@@ -132,8 +132,7 @@ impl Work {
                 offset_bytes,
                 payload,
             } => {
-                soft.exchanges_total += 1;
-                let content = Content::Exchange(payload, soft.exchanges_total);
+                let content = Content::Exchange(payload);
                 Self::begin_write(caller, (file, offset_bytes), content, soft)
             }
             SiteOperation::Copy {

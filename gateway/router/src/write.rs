@@ -12,10 +12,10 @@ use crossdock_types::{Payload, Time};
 
 use crate::commit::CommitSet;
 use crate::leases::{Known, Opening, Written};
-use crate::part::{Outcome, PartRequest, site_error};
+use crate::part::{Outcome, PartRequest, Place, site_error};
 use crate::pieces::{self, ObjectPiece};
 use crate::read::refused;
-use crate::soft::Soft;
+use crate::soft::{Numbers, Soft};
 use crate::work::{Answer, Step, boundary, site_replies};
 
 mod copy;
@@ -34,9 +34,8 @@ pub(crate) enum Content {
     Bytes(Payload, Stability),
     /// So many zeros, durably, which take no space where they fill blocks.
     Hole(u64),
-    /// The second half, durably, in the place of the first one, if that is there; and which of
-    /// this router's exchanges it is.
-    Exchange(Payload, u64),
+    /// The second half, durably, in the place of the first one, if that is there.
+    Exchange(Payload),
     /// What lies elsewhere.
     Copy(Box<Copied>),
 }
@@ -46,7 +45,7 @@ impl Content {
         match self {
             Self::Bytes(payload, _) => payload.len() as u64,
             Self::Hole(length) => *length,
-            Self::Exchange(payload, _) => payload.len() as u64 / 2,
+            Self::Exchange(payload) => payload.len() as u64 / 2,
             Self::Copy(copied) => copied.length(),
         }
     }
@@ -58,7 +57,7 @@ impl Content {
             Self::Bytes(_, Stability::Stable) => Stability::Stable,
             Self::Bytes(_, Stability::Unstable | Stability::Data)
             | Self::Hole(_)
-            | Self::Exchange(..)
+            | Self::Exchange(_)
             | Self::Copy(_) => Stability::Unstable,
         }
     }
@@ -68,7 +67,7 @@ impl Content {
         let stability = match self {
             Self::Bytes(_, stability) => *stability,
             Self::Copy(copied) => copied.stability(),
-            Self::Hole(_) | Self::Exchange(..) => Stability::Stable,
+            Self::Hole(_) | Self::Exchange(_) => Stability::Stable,
         };
         stability != Stability::Unstable
     }
@@ -82,7 +81,17 @@ impl Content {
     }
 
     const fn is_exchange(&self) -> bool {
-        matches!(self, Self::Exchange(..))
+        matches!(self, Self::Exchange(_))
+    }
+
+    /// Whether it is carried out once, and whoever asked is told if it is not known whether it was:
+    /// so it is with disks, whose initiators have the order of their writes in their hands. Others
+    /// send their requests again themselves.
+    const fn is_once(&self) -> bool {
+        match self {
+            Self::Bytes(_, stability) => matches!(stability, Stability::Data),
+            Self::Hole(_) | Self::Exchange(_) | Self::Copy(_) => true,
+        }
     }
 
     /// Whether it may be there: an exchange lies at the site or beyond.
@@ -92,7 +101,7 @@ impl Content {
             Self::Bytes(..) => true,
             Self::Copy(copied) => copied.fits(file, offset),
             Self::Hole(_) => length <= MAPPED_BYTES_MAX,
-            Self::Exchange(payload, _) => {
+            Self::Exchange(payload) => {
                 let is_in_one = boundary(offset, end) == offset || boundary(offset, end) == end;
                 let is_whole = payload.len().is_multiple_of(2) && length > 0;
                 is_whole && is_in_one && length <= EXCHANGE_BYTES_MAX.into()
@@ -110,8 +119,13 @@ pub(crate) struct WriteWork {
     content: Content,
     opened: Option<(FileLayout, Incarnation)>,
     pieces: Vec<ObjectPiece>,
-    lease: Option<LeaseId>, // Under which the columns are written.
-    head: WeakCache,        // What the site said to its part.
+    /// Numbers of what was asked of columns, while nothing is known to be in the way of the same
+    /// being asked again; and that of the site's part.
+    numbered: Vec<(Place, u64)>,
+    head_number: Option<u64>,
+    first_number: Option<u64>, // Of all that it has been given.
+    lease: Option<LeaseId>,    // Under which the columns are written.
+    head: WeakCache,           // What the site said to its part.
     restarts: u32,
     placings: u32, // How often blocks were to get another place: theirs was full.
     phase: Phase,
@@ -160,6 +174,9 @@ impl WriteWork {
             content,
             opened: None,
             pieces: Vec::new(),
+            numbered: Vec::new(),
+            head_number: None,
+            first_number: None,
             lease: None,
             head: WeakCache::default(),
             restarts: 0,
@@ -250,7 +267,7 @@ impl WriteWork {
     fn purpose(&self) -> OpenFor {
         let (offset_bytes, end_bytes) = (self.boundary(), self.end());
         match self.content {
-            Content::Bytes(..) | Content::Exchange(..) | Content::Copy(_) => OpenFor::Write {
+            Content::Bytes(..) | Content::Exchange(_) | Content::Copy(_) => OpenFor::Write {
                 offset_bytes,
                 end_bytes,
             },
@@ -285,7 +302,7 @@ impl WriteWork {
         placed == end - start && (!self.content.is_exchange() || self.pieces.len() == 1)
     }
 
-    fn write_under(&mut self, known: Known, soft: &Soft) -> Step {
+    fn write_under(&mut self, known: Known, soft: &mut Soft) -> Step {
         self.lease = Some(known.lease);
         self.opened = Some((known.layout, known.incarnation));
         self.write(soft)
@@ -326,26 +343,64 @@ impl WriteWork {
     }
 
     /// All parts of the write, the site's first.
-    fn write(&mut self, soft: &Soft) -> Step {
+    fn write(&mut self, soft: &mut Soft) -> Step {
         self.phase = Phase::Writing;
         let mut parts = Vec::new();
         let boundary = self.boundary();
         if self.start < boundary || self.content.length() == 0 {
             let mut head = self.site(self.head(boundary));
-            if let (Content::Exchange(_, number), PartRequest::Site(request)) =
-                (&self.content, &mut head)
+            if let PartRequest::Site(request) = &mut head
+                && self.content.is_once()
             {
-                request.duplicate = Some(exchange_key(soft.host, *number));
+                request.duplicate = Some(self.head_key(soft));
             }
             parts.push(head);
         }
         if let Some((layout, _)) = &self.opened {
             parts.extend(self.columns(layout));
+            self.number(&mut parts, &mut soft.numbers);
         }
         if let Content::Copy(copied) = &mut self.content {
             copied.note_asked(&parts);
         }
         Step::Parts(parts)
+    }
+
+    /// By what the site knows its part if that is sent again.
+    fn head_key(&mut self, soft: &mut Soft) -> DuplicateKey {
+        let (numbers, first) = (&mut soft.numbers, &mut self.first_number);
+        let number = self.head_number.get_or_insert_with(|| numbers.give(first));
+        sending_key(soft.host, *number)
+    }
+
+    /// Gives what is asked of columns its numbers: those from before, where the same was asked for
+    /// before, so that what was done then is not done again.
+    fn number(&mut self, parts: &mut [PartRequest], numbers: &mut Numbers) {
+        let before = std::mem::take(&mut self.numbered);
+        for part in parts {
+            let Some((place, number)) = part.changed() else {
+                continue;
+            };
+            let known = before.iter().find(|(asked, _)| *asked == place);
+            *number = match known {
+                Some((_, number)) => *number,
+                None => numbers.give(&mut self.first_number),
+            };
+            self.numbered.push((place, *number));
+        }
+    }
+
+    /// What was done may have been undone since: all is asked for as if it were the first time.
+    fn begin_anew(&mut self) {
+        self.numbered.clear();
+        self.head_number = None;
+    }
+
+    /// It is answered.
+    pub(crate) fn close(&self, numbers: &mut Numbers) {
+        if let Some(first) = self.first_number {
+            numbers.close(first);
+        }
     }
 
     /// The site's part.
@@ -363,7 +418,7 @@ impl WriteWork {
                 offset_bytes,
                 length_bytes: boundary - self.start,
             },
-            Content::Exchange(payload, _) => SiteOperation::Exchange {
+            Content::Exchange(payload) => SiteOperation::Exchange {
                 file,
                 offset_bytes,
                 payload: payload.clone(),
@@ -387,6 +442,7 @@ impl WriteWork {
                         stability: stability.of_bytes(),
                         truncate_generation,
                         capability,
+                        number: 0,
                     }
                 };
                 pieces.map(part).collect()
@@ -398,17 +454,18 @@ impl WriteWork {
                     length_bytes: piece.length_bytes,
                     truncate_generation,
                     capability,
+                    number: 0,
                 };
                 pieces.map(part).collect()
             }
-            Content::Exchange(payload, number) => {
+            Content::Exchange(payload) => {
                 let part = |piece: &ObjectPiece| PartRequest::Exchange {
                     object: piece.object,
                     offset_bytes: piece.object_offset,
                     payload: payload.clone(),
                     truncate_generation,
                     capability,
-                    number: *number,
+                    number: 0,
                 };
                 pieces.map(part).collect()
             }
@@ -455,7 +512,18 @@ impl WriteWork {
                 }
                 Outcome::Node(Err(
                     error @ (NodeError::StaleGeneration { .. } | NodeError::NoObject),
-                )) => again = Some(error),
+                )) => {
+                    // A disk's file keeps its size: nothing of what was done is cut.
+                    if !self.content.is_once() {
+                        self.begin_anew();
+                    }
+                    again = Some(error);
+                }
+                // Who asked would do no better than ask again.
+                Outcome::Node(Err(error @ NodeError::Unclear)) if !self.content.is_once() => {
+                    self.begin_anew();
+                    again = Some(error);
+                }
                 Outcome::Node(Err(error @ NodeError::Refused(refused)))
                     if refused.is_outdated() =>
                 {
@@ -470,8 +538,8 @@ impl WriteWork {
         match again {
             None => self.tell(soft),
             // The truncate may have cut what the other parts wrote: all of the
-            // write is done again after it, so that no part of it is missing. So it
-            // is where a node wants to see another capability.
+            // write is done again after it, so that no part of it is missing. Where a node
+            // wants to see another capability the others know what they have done.
             Some(_) if self.restarts < RESTARTS_MAX => {
                 self.restarts += 1;
                 soft.leases.give_back(self.file);
@@ -511,7 +579,7 @@ impl WriteWork {
     /// Where the file ends at least behind it.
     fn size_at_least(&self) -> u64 {
         match self.content {
-            Content::Bytes(..) | Content::Exchange(..) | Content::Copy(_) => self.end(),
+            Content::Bytes(..) | Content::Exchange(_) | Content::Copy(_) => self.end(),
             Content::Hole(_) => 0,
         }
     }
@@ -541,12 +609,16 @@ impl WriteWork {
             return self.finish(answer, soft);
         }
         // The file was truncated between two parts of the write, and the one that
-        // came first is cut: all of it is done again.
-        if let Ok(SiteAnswer::Opened { .. }) = &reply.outcome {
+        // came first is cut: all of it is done again. (A disk's file is not cut: its
+        // site has been taken over.)
+        if let Ok(SiteAnswer::Opened { .. }) = &reply.outcome
+            && !self.content.is_once()
+        {
             if self.restarts == RESTARTS_MAX {
                 return self.fail(SiteError::Busy);
             }
             self.restarts += 1;
+            self.begin_anew();
             soft.leases.give_back(self.file);
             return self.open(soft);
         }
@@ -589,8 +661,8 @@ impl WriteWork {
     }
 }
 
-/// What a site knows an exchange by that is sent again.
-fn exchange_key(router: HostId, number: u64) -> DuplicateKey {
+/// What a site knows a change by that is sent again.
+fn sending_key(router: HostId, number: u64) -> DuplicateKey {
     let mut key = [0; 16];
     key[..8].copy_from_slice(&router.0.to_be_bytes());
     key[8..].copy_from_slice(&number.to_be_bytes());

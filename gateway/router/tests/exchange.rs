@@ -14,7 +14,7 @@ use crossdock_types::Payload;
 
 use script::{
     DEADLINE, FILE, Seen, T, ask, column, effects, expect, node, node_at, opened, router, secs,
-    site, written,
+    site, table, written,
 };
 
 const UNIT: u64 = STRIPE_UNIT_BYTES;
@@ -40,7 +40,7 @@ fn a_column_s_primary_exchanges() {
     ask(&mut router, secs(0), 1, exchange(T, 512));
     let [open] = expect(&mut router, vec![Seen::OpenWrite(T, T + 512)]);
     opened(&mut router, open, UNIT);
-    let seen = Seen::Exchange(10, column(0), T, 1024, (1, false));
+    let seen = Seen::Exchange(10, column(0), T, 1024, (1, None));
     let [asked] = expect(&mut router, vec![seen]);
     node(&mut router, asked, written(1));
     let push = Seen::Push(T + 512, true, Stability::Unstable);
@@ -51,7 +51,7 @@ fn a_column_s_primary_exchanges() {
     ask(&mut router, secs(0), 2, exchange(UNIT, 512));
     let [open] = expect(&mut router, vec![Seen::OpenWrite(UNIT, UNIT + 512)]);
     opened(&mut router, open, 2 * UNIT);
-    let seen = Seen::Exchange(20, column(1), 0, 1024, (2, false));
+    let seen = Seen::Exchange(20, column(1), 0, 1024, (2, None));
     let [asked] = expect(&mut router, vec![seen]);
     node(&mut router, asked, Ok(NodeAnswer::Differs { at_bytes: 3 }));
     let differs = Ok(SiteAnswer::Differs { at_bytes: 3 });
@@ -105,22 +105,21 @@ fn what_is_in_doubt_is_asked_for_and_not_done_again() {
         ask(&mut router, secs(0), 1, exchange(T, 512));
         let [open] = expect(&mut router, vec![Seen::OpenWrite(T, T + 512)]);
         opened(&mut router, open, UNIT);
-        let seen = |is_again| {
-            let number = (1, is_again);
+        let seen = |since| {
+            let number = (1, since);
             vec![Seen::Exchange(10, column(0), T, 1024, number)]
         };
-        let [first] = expect(&mut router, seen(false));
+        let [first] = expect(&mut router, seen(None));
         // Not seen by the node: nothing is in doubt.
-        node(
-            &mut router,
-            first,
-            Err(NodeError::Busy { retry_after_ms: 1 }),
-        );
+        let busy = Err(NodeError::Busy { retry_after_ms: 1 });
+        node(&mut router, first, busy);
+        router.handle(secs(1), RouterInput::Table(table(2)));
         router.handle(secs(2), RouterInput::Timeout);
-        let [second] = expect(&mut router, seen(false));
+        let [second] = expect(&mut router, seen(None));
         node_at(&mut router, secs(2), second, unavailable());
+        router.handle(secs(2), RouterInput::Table(table(3)));
         router.handle(secs(3), RouterInput::Timeout);
-        let [third] = expect(&mut router, seen(true));
+        let [third] = expect(&mut router, seen(Some(2)));
         node_at(&mut router, secs(3), third, answer);
         assert_eq!(effects(&mut router), [Seen::Reply(1, outcome)]);
     }
@@ -128,7 +127,7 @@ fn what_is_in_doubt_is_asked_for_and_not_done_again() {
     ask(&mut router, secs(0), 1, exchange(T, 512));
     let [open] = expect(&mut router, vec![Seen::OpenWrite(T, T + 512)]);
     opened(&mut router, open, UNIT);
-    let seen = Seen::Exchange(10, column(0), T, 1024, (1, false));
+    let seen = Seen::Exchange(10, column(0), T, 1024, (1, None));
     let [first] = expect(&mut router, vec![seen]);
     node_at(&mut router, DEADLINE, first, unavailable());
     assert_eq!(effects(&mut router), [Seen::Reply(1, Err(SiteError::Busy))]);

@@ -39,6 +39,7 @@ fn happened(router: &mut Router) -> (Vec<(CallId, SiteOperation)>, Vec<RoutedRep
         match effect {
             RouterEffect::Site(_, call) => asked.push((call.id, call.request.operation)),
             RouterEffect::Reply(reply) => answered.push(*reply),
+            RouterEffect::Keeps(..) => {}
             other => panic!("unexpected {other:?}"),
         }
     }

@@ -18,6 +18,7 @@ mod parity_write;
 mod read;
 mod rebuild;
 mod recover;
+mod ring;
 pub(crate) mod status;
 mod work;
 mod write;
@@ -43,8 +44,9 @@ use labels::Labels;
 use mirror::Intent;
 use neighbours::Sequences;
 use opening::Recovering;
-use parity_write::{DirtyRow, Ring};
+use parity_write::DirtyRow;
 use rebuild::Rebuild;
+use ring::Ring;
 use work::{Owner, Work};
 
 /// How the machine is to behave.

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use crossdock_peer::{Call, DuplicateKey, SiteRequest};
+use crossdock_peer::{Call, DuplicateKey, SiteAnswer, SiteOperation, SiteRequest};
 use crossdock_types::WallTime;
 use hashbrown::HashMap;
 
@@ -120,9 +120,19 @@ impl Site {
             return false;
         };
         let intention = remembered.intention;
-        let Some(reply) = decode_reply(call.id, &remembered.reply) else {
+        let Some(mut reply) = decode_reply(call.id, &remembered.reply) else {
             return false;
         };
+        // A record says that it was done; it is durable, so nobody loses what was written.
+        let is_write = matches!(
+            call.request.operation,
+            SiteOperation::Write { .. } | SiteOperation::Zero { .. }
+        );
+        if is_write && reply.outcome == Ok(SiteAnswer::Done) {
+            reply.outcome = Ok(SiteAnswer::Written {
+                incarnation: self.incarnation(),
+            });
+        }
         let reply = match intention {
             Some(id) => self.state.intentions.wait(id, reply),
             None => Some(reply),

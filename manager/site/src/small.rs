@@ -18,6 +18,7 @@ use crossdock_types::{Payload, Time, WallTime};
 
 use crate::calls::{Answered, Target};
 use crate::commit::{After, Draft};
+use crate::replies::Shape;
 use crate::site::{Purpose, Site};
 use crate::small_space::Returning;
 
@@ -143,6 +144,10 @@ impl Site {
         if let SiteOperation::Exchange { .. } = call.request.operation {
             return self.exchange_small(now, wall, call, fetched);
         }
+        // An earlier sending may have been carried out since this one came.
+        if self.answer_duplicate(wall, &call) {
+            return;
+        }
         let shape = self.shape(&call.request.operation, None, true);
         let planned = self.plan_change(&call, fetched);
         let plan = match planned {
@@ -161,8 +166,10 @@ impl Site {
                 return self.start_reads(now, wall, job, reads, Some(ticket));
             }
             Plan::Wait(sequence) => return self.park(sequence, call),
-            Plan::Done { after } => self.log_change(now, wall, &call, None).and_sequence(after),
-            Plan::Change(change) => self.log_change(now, wall, &call, Some(change)),
+            Plan::Done { after } => self
+                .log_change(now, wall, &call, (&shape, None))
+                .and_sequence(after),
+            Plan::Change(change) => self.log_change(now, wall, &call, (&shape, Some(change))),
         };
         let answer = match call.request.operation {
             SiteOperation::Commit { .. } => SiteAnswer::Committed,
@@ -363,13 +370,14 @@ impl Site {
     }
 
     /// Logs what a write or commit changes: the small-file record and the cell
-    /// in one record. An unstable write changes the cell in memory only.
+    /// in one record, which remembers the reply if that is wanted. An unstable write changes the
+    /// cell in memory only.
     fn log_change(
         &mut self,
         now: Time,
         wall: WallTime,
         call: &Call<SiteRequest>,
-        small: Option<crossdock_smallfile::Change>,
+        (shape, small): (&Shape, Option<crossdock_smallfile::Change>),
     ) -> After {
         let operation = &call.request.operation;
         let serial = operation.subject().id.serial();
@@ -401,6 +409,7 @@ impl Site {
         let draft = Draft {
             mutations: cell.map(Mutation::PutCell).into_iter().collect(),
             small,
+            duplicate: call.request.duplicate.map(|key| (key, *shape)),
             ..Draft::default()
         };
         self.commit(now, wall, draft)

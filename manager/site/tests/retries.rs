@@ -10,7 +10,7 @@ use crossdock_peer::{
 };
 use crossdock_site::SiteLimits;
 
-use rig::{ROOT, Rig, create, file_of, once, plain};
+use rig::{ROOT, Rig, create, file_of, many_checkpoints, once, plain, write};
 
 fn exclusive(verifier: u8) -> SiteOperation {
     SiteOperation::Create {
@@ -216,4 +216,66 @@ fn replies_have_the_attributes_of_before_and_after() {
     let refused = rig.ask(create("f"));
     assert_eq!(refused.outcome, Err(SiteError::Exists));
     assert_eq!(refused.subject.after, Some(after));
+}
+
+/// Goal: a write, and zeros, that a gateway has numbered, get the first answer when they are sent
+/// again, also after a restart, and what others have written since stays; without a number they
+/// are done again. One whose bytes did not get to every member was not done.
+#[test]
+fn a_numbered_write_is_done_once() {
+    let mut rig = Rig::new(many_checkpoints());
+    let file = rig.create("a");
+    let zero = SiteOperation::Zero {
+        file,
+        offset_bytes: 100,
+        length_bytes: 6000,
+    };
+    let small = write(file, 100, &[2; 512], Stability::Stable);
+    let large = write(file, 100, &[2; 6000], Stability::Stable);
+    for (number, operation) in (1..).zip([small, large.clone(), zero]) {
+        rig.write(file, 0, &[1; 10_000], Stability::Stable);
+        let request = once(number, operation.clone());
+        let id = rig.send(request.clone());
+        rig.run();
+        let done = rig.replies[&id].outcome.clone();
+        assert!(matches!(done, Ok(SiteAnswer::Written { .. })), "{done:?}");
+        rig.write(file, 0, &[3; 10_000], Stability::Stable);
+        for restarts in [false, true] {
+            if restarts {
+                rig.restart();
+            }
+            let id = rig.send(request.clone());
+            rig.run();
+            let again = rig.replies[&id].outcome.clone();
+            assert!(matches!(again, Ok(SiteAnswer::Written { .. })), "{again:?}");
+            assert_eq!(rig.read(file), [3; 10_000], "{number}, {restarts}");
+        }
+        rig.ask(operation);
+        assert_ne!(rig.read(file), [3; 10_000], "{number}");
+    }
+    // Both of two sendings under way are told that it was done; it is, once.
+    rig.write(file, 0, &[1; 10_000], Stability::Stable);
+    let ids = [(); 2].map(|()| rig.send(once(50, large.clone())));
+    let between = rig.send(plain(write(file, 100, &[4; 6000], Stability::Stable)));
+    rig.run();
+    for id in ids.iter().chain([&between]) {
+        assert!(rig.replies[id].outcome.is_ok());
+    }
+    assert_eq!(rig.read(file)[100..6100], [4; 6000]);
+
+    for node in rig.nodes.values_mut() {
+        node.no_space_for_small_files = true;
+    }
+    let request = once(60, large);
+    for is_full in [true, false] {
+        for node in rig.nodes.values_mut() {
+            node.no_space_for_small_files = is_full;
+        }
+        let id = rig.send(request.clone());
+        rig.run();
+        let outcome = &rig.replies[&id].outcome;
+        assert_eq!(outcome.is_ok(), !is_full, "{outcome:?}");
+        let fill = if is_full { 4 } else { 2 };
+        assert_eq!(rig.read(file)[100..6100], [fill; 6000]);
+    }
 }

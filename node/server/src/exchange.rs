@@ -4,9 +4,8 @@
 //! if they are what was expected. Changes of the same bytes that come meanwhile wait for that: so
 //! nothing comes between. The other members get a write.
 //!
-//! Asked again, as the connection to the gateway broke, the primary answers what it has answered;
-//! where it knows of none (it took over, or the first sending never came) it says that that is
-//! unclear, and does none of that number any more.
+//! One that is sent again is known by its number like any other change
+//! ([`crate::sendings`]); that bytes differed nobody remembers: it is compared again.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -14,19 +13,12 @@ use std::ops::Range;
 use crossdock_limits::EXCHANGE_BYTES_MAX;
 use crossdock_names::ObjectId;
 use crossdock_peer::{
-    Call, CallId, NodeAnswer, NodeError, NodeReply, NodeRequest, Order, Port, ReadVersion,
-    Stability, WriterId,
+    Call, CallId, NodeAnswer, NodeError, NodeRequest, Order, Port, ReadVersion, Stability,
 };
 use crossdock_types::{Payload, Time};
 
-use crate::node::{Node, NodeEffect};
-
-/// Answers that are remembered for those who ask again: many times as many as are under way at a
-/// time.
-const KNOWN_MAX: usize = 8192;
-
-/// Who asks, and his number of it.
-pub(crate) type ExchangeKey = (WriterId, u64);
+use crate::node::Node;
+use crate::sendings::Caller;
 
 type Outcome = Result<NodeAnswer, NodeError>;
 
@@ -38,9 +30,6 @@ pub(crate) struct Exchanges {
     queued: usize,
     /// Objects at which something may go on.
     due: Vec<ObjectId>,
-    known: BTreeMap<ExchangeKey, Known>,
-    /// Those of them that are answered, the oldest first.
-    answered: VecDeque<ExchangeKey>,
 }
 
 struct Queued {
@@ -48,7 +37,7 @@ struct Queued {
     call: Call<NodeRequest>,
     range: Range<u64>,
     /// Of an exchange.
-    exchange: Option<(ExchangeKey, Stage)>,
+    stage: Option<Stage>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,12 +46,6 @@ enum Stage {
     /// Its bytes are being read, by that call.
     Reading(CallId),
     Read(Outcome),
-}
-
-enum Known {
-    /// To be answered to that one.
-    UnderWay(Port, CallId),
-    Answered(Outcome),
 }
 
 /// What may go on in a queue.
@@ -80,15 +63,10 @@ impl Exchanges {
         self.queued
     }
 
-    /// Who waits for an answer.
-    pub(crate) fn callers(&self) -> impl Iterator<Item = (Port, CallId)> {
-        let exchanges = self.known.values().filter_map(|known| match known {
-            Known::UnderWay(from, id) => Some((*from, *id)),
-            Known::Answered(_) => None,
-        });
-        let changes = self.queues.values().flatten();
-        let changes = changes.filter(|queued| queued.exchange.is_none());
-        exchanges.chain(changes.map(|queued| (queued.from, queued.call.id)))
+    /// Calls that wait here.
+    pub(crate) fn callers(&self) -> impl Iterator<Item = Caller> {
+        let queued = self.queues.values().flatten();
+        queued.map(|queued| (queued.from, queued.call.id))
     }
 
     /// Objects of which bytes are to be exchanged.
@@ -139,17 +117,17 @@ impl Exchanges {
             if before.iter().any(|it| overlap(&it.range, &queued.range)) {
                 continue;
             }
-            match &queued.exchange {
+            match &queued.stage {
                 None => return self.take(object, at).map(Ready::Change),
-                Some((_, Stage::Waiting)) if !is_changing(&queued.range) => {
+                Some(Stage::Waiting) if !is_changing(&queued.range) => {
                     return Some(Ready::Read(queued.from, queued.call.clone()));
                 }
-                Some((_, Stage::Read(outcome))) => {
+                Some(Stage::Read(outcome)) => {
                     let outcome = outcome.clone();
                     let taken = self.take(object, at)?;
                     return Some(Ready::Compare(taken, outcome));
                 }
-                Some((_, Stage::Waiting | Stage::Reading(_))) => {}
+                Some(Stage::Waiting | Stage::Reading(_)) => {}
             }
         }
         None
@@ -159,38 +137,11 @@ impl Exchanges {
     fn advance(&mut self, object: &ObjectId, from: impl Fn(&Queued) -> bool, to: Stage) {
         let queue = self.queues.get_mut(object).into_iter().flatten();
         for queued in queue.filter(|queued| from(queued)) {
-            if let Some((_, stage)) = &mut queued.exchange {
+            if let Some(stage) = &mut queued.stage {
                 *stage = to;
                 self.due.push(*object);
                 return;
             }
-        }
-    }
-
-    /// Takes the answer of an exchange; to whom it goes.
-    fn answer(&mut self, key: ExchangeKey, outcome: &Outcome) -> Option<(Port, CallId)> {
-        let known = self.known.insert(key, Known::Answered(outcome.clone()));
-        self.remember(key);
-        match known {
-            Some(Known::UnderWay(from, id)) => Some((from, id)),
-            _ => None,
-        }
-    }
-
-    fn remember(&mut self, key: ExchangeKey) {
-        self.answered.push_back(key);
-        if self.answered.len() > KNOWN_MAX
-            && let Some(oldest) = self.answered.pop_front()
-        {
-            self.known.remove(&oldest);
-        }
-    }
-
-    /// It was refused before anything was done: it may be sent anew.
-    fn refuse(&mut self, key: ExchangeKey) -> Option<(Port, CallId)> {
-        match self.known.remove(&key) {
-            Some(Known::UnderWay(from, id)) => Some((from, id)),
-            _ => None,
         }
     }
 }
@@ -212,7 +163,7 @@ impl Node {
             from,
             call,
             range,
-            exchange: None,
+            stage: None,
         };
         self.exchanges.push(object, queued);
     }
@@ -220,7 +171,7 @@ impl Node {
     /// Takes an exchange.
     ///
     /// # Errors
-    /// It is refused: nothing was done, or whether something was is unclear.
+    /// It is refused: nothing was done.
     pub(crate) fn begin_exchange(
         &mut self,
         from: Port,
@@ -231,33 +182,10 @@ impl Node {
             offset_bytes,
             ref payload,
             context,
-            number,
-            is_again,
         } = call.request
         else {
             return Ok(());
         };
-        let key = (context.writer, number);
-        let exchanges = &mut self.exchanges;
-        match exchanges.known.get_mut(&key) {
-            Some(Known::UnderWay(to, id)) => {
-                (*to, *id) = (from, call.id);
-                return Ok(());
-            }
-            Some(Known::Answered(Ok(answer))) => {
-                let outcome = Ok(answer.clone());
-                self.reply_exchange((from, call.id), &object, outcome);
-                return Ok(());
-            }
-            Some(Known::Answered(Err(error))) => return Err(error.clone()),
-            None if is_again => {
-                let unclear = Err(NodeError::Unclear);
-                exchanges.known.insert(key, Known::Answered(unclear));
-                exchanges.remember(key);
-                return Err(NodeError::Unclear);
-            }
-            None => {}
-        }
         let length = payload.len() as u64 / 2;
         let end = offset_bytes.checked_add(length);
         let is_whole = payload.len().is_multiple_of(2) && length > 0;
@@ -267,13 +195,11 @@ impl Node {
         };
         // Also where it has to wait first: who does not order it says so at once.
         self.ordering.check_routed(&object, &context)?;
-        let known = Known::UnderWay(from, call.id);
-        self.exchanges.known.insert(key, known);
         let queued = Queued {
             from,
             call,
             range: offset_bytes..end,
-            exchange: Some((key, Stage::Waiting)),
+            stage: Some(Stage::Waiting),
         };
         self.exchanges.push(object, queued);
         Ok(())
@@ -281,10 +207,7 @@ impl Node {
 
     /// What reading the bytes of an exchange has come to.
     pub(crate) fn take_exchange_read(&mut self, object: ObjectId, read: CallId, outcome: Outcome) {
-        let is_it = |queued: &Queued| {
-            let stage = queued.exchange.as_ref().map(|(_, stage)| stage);
-            stage == Some(&Stage::Reading(read))
-        };
+        let is_it = |queued: &Queued| queued.stage.as_ref() == Some(&Stage::Reading(read));
         self.exchanges.advance(&object, is_it, Stage::Read(outcome));
     }
 
@@ -337,36 +260,34 @@ impl Node {
 
     /// The bytes are there: they are exchanged, or not.
     fn compare(&mut self, now: Time, queued: Queued, read: Outcome) {
-        let Some((key, _)) = queued.exchange else {
-            return;
-        };
+        let (from, id) = (queued.from, queued.call.id);
         let deadline = queued.call.deadline;
         let NodeRequest::Exchange {
             object,
             offset_bytes,
             payload,
             context,
-            ..
         } = queued.call.request
         else {
             return;
         };
         let found = match read {
             Ok(NodeAnswer::Read { payload, .. }) => payload,
-            Ok(_) => return self.refuse_exchange(key, NodeError::Unclear),
-            Err(error) => return self.refuse_exchange(key, error),
+            Ok(_) => return self.refuse(from, id, NodeError::Unclear),
+            Err(error) => return self.refuse(from, id, error),
         };
         if let Err(error) = self.ordering.check_routed(&object, &context) {
-            return self.refuse_exchange(key, error);
+            return self.refuse(from, id, error);
         }
         if now > deadline {
-            return self.refuse_exchange(key, NodeError::Busy { retry_after_ms: 0 });
+            return self.refuse(from, id, NodeError::Busy { retry_after_ms: 0 });
         }
         let length = payload.len() / 2;
         if let Some(at) = first_difference(found, &payload.slice(0, length)) {
             let at_bytes = at as u64;
-            let outcome = Ok(NodeAnswer::Differs { at_bytes });
-            return self.end_exchange(key, &object, outcome);
+            // It says so alone: no other member has had a part in it.
+            let shows = Some(self.ordering.set_of(&object));
+            return self.answer((from, id), Ok(NodeAnswer::Differs { at_bytes }), shows);
         }
         let request = NodeRequest::Write {
             object,
@@ -376,8 +297,9 @@ impl Node {
             context,
             order: Order::Primary,
         };
-        if let Err(error) = self.write_for_exchange(now, (key, object), deadline, request) {
-            self.refuse_exchange(key, error);
+        let asker = (from, id);
+        if let Err(error) = self.write_for_exchange(now, asker, deadline, request) {
+            self.refuse(from, id, error);
         }
     }
 
@@ -390,58 +312,23 @@ impl Node {
                 continue;
             };
             while let Some(queued) = self.exchanges.take(&object, 0) {
-                match queued.exchange {
-                    Some((key, _)) => self.refuse_exchange(key, error.clone()),
-                    None => self.refuse(queued.from, queued.call.id, error.clone()),
-                }
+                self.refuse(queued.from, queued.call.id, error.clone());
             }
         }
     }
 
     /// The write of an exchange is over.
-    pub(crate) fn exchange_written(
-        &mut self,
-        key: ExchangeKey,
-        object: &ObjectId,
-        outcome: Outcome,
-    ) {
-        match outcome {
-            Ok(_) => self.end_exchange(key, object, outcome),
+    pub(crate) fn exchange_written(&mut self, asker: Caller, outcome: Outcome) {
+        let outcome = outcome.map_err(|error| match error {
             // So say all members.
-            Err(
-                error @ (NodeError::NoSpace
-                | NodeError::NoObject
-                | NodeError::StaleGeneration { .. }
-                | NodeError::Invalid(_)),
-            ) => self.refuse_exchange(key, error),
+            NodeError::NoSpace
+            | NodeError::NoObject
+            | NodeError::StaleGeneration { .. }
+            | NodeError::Invalid(_) => error,
             // Others may have done it.
-            Err(_) => self.end_exchange(key, object, Err(NodeError::Unclear)),
-        }
-    }
-
-    fn end_exchange(&mut self, key: ExchangeKey, object: &ObjectId, outcome: Outcome) {
-        if let Some(to) = self.exchanges.answer(key, &outcome) {
-            self.reply_exchange(to, object, outcome);
-        }
-    }
-
-    fn refuse_exchange(&mut self, key: ExchangeKey, error: NodeError) {
-        if let Some((to, id)) = self.exchanges.refuse(key) {
-            let outcome = Err(error);
-            let reply = NodeReply { id, outcome };
-            let shows = None;
-            self.effects
-                .push_back(NodeEffect::Reply { to, reply, shows });
-        }
-    }
-
-    fn reply_exchange(&mut self, (to, id): (Port, CallId), object: &ObjectId, outcome: Outcome) {
-        // That bytes differ no other member has had a part in.
-        let is_seen = matches!(outcome, Ok(NodeAnswer::Differs { .. }));
-        let reply = NodeReply { id, outcome };
-        let shows = is_seen.then(|| self.ordering.set_of(object));
-        self.effects
-            .push_back(NodeEffect::Reply { to, reply, shows });
+            _ => NodeError::Unclear,
+        });
+        self.answer(asker, outcome, None);
     }
 }
 

@@ -11,6 +11,7 @@ mod node;
 mod ordering;
 mod pacing;
 mod repair;
+mod sendings;
 mod unsettled;
 
 pub use crossdock_disks::DiskFigures;

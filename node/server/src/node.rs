@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crossdock_disk::DiskRequest;
 use crossdock_names::{
-    Epoch, Incarnation, NodeId, ObjectClass, ObjectId, RoutingTable, SetId, Version,
+    Epoch, HostId, Incarnation, NodeId, ObjectClass, ObjectId, RoutingTable, SetId, Version,
 };
 use crossdock_peer::{
     Call, CallId, NodeAnswer, NodeError, NodeReply, NodeRequest, Order, Port, ReadVersion,
@@ -26,11 +26,12 @@ use crossdock_types::Time;
 
 use crate::copies::Copies;
 use crate::disks::{NodeDisks, Relief};
-use crate::exchange::{ExchangeKey, Exchanges, touched_by};
+use crate::exchange::{Exchanges, touched_by};
 use crate::fallback::ReadOfPending;
 use crate::figures::{self, NodeCounts};
 use crate::ordering::Ordering;
 use crate::repair::Repairs;
+use crate::sendings::{Caller as Asker, Sendings};
 use crate::unsettled::{Unsettled, shown_by};
 
 /// What can happen to a node.
@@ -191,6 +192,7 @@ pub struct Node {
     pub(crate) repairs: Repairs,
     pub(crate) exchanges: Exchanges,
     pub(crate) copies: Copies,
+    pub(crate) sendings: Sendings,
     pub(crate) unsettled: Unsettled,
     pub(crate) effects: VecDeque<NodeEffect>,
 }
@@ -226,7 +228,7 @@ impl Pending {
 /// What is done for an exchange.
 enum ForExchange {
     Read(ObjectId),
-    Write(ExchangeKey, ObjectId),
+    Write(Asker),
 }
 
 /// Whom a call is for.
@@ -263,6 +265,7 @@ impl Node {
             repairs: Repairs::default(),
             exchanges: Exchanges::default(),
             copies: Copies::default(),
+            sendings: Sendings::default(),
             unsettled: Unsettled::default(),
             effects: VecDeque::new(),
             requests: Default::default(),
@@ -422,6 +425,11 @@ impl Node {
             let retry_after_ms = RETRY_AFTER_MS;
             return self.refuse(from, id, NodeError::Busy { retry_after_ms });
         }
+        match self.recognise(from, &call) {
+            Ok(true) => {}
+            Ok(false) => return,
+            Err(error) => return self.refuse(from, id, error),
+        }
         if let NodeRequest::Exchange { .. } = call.request {
             if let Err(error) = self.begin_exchange(from, call) {
                 self.refuse(from, id, error);
@@ -459,11 +467,7 @@ impl Node {
     }
 
     pub(crate) fn refuse(&mut self, to: Port, id: CallId, error: NodeError) {
-        let outcome = Err(error);
-        let reply = NodeReply { id, outcome };
-        let shows = None;
-        self.effects
-            .push_back(NodeEffect::Reply { to, reply, shows });
+        self.answer((to, id), Err(error), None);
     }
 
     /// Reads bytes that are to be exchanged.
@@ -481,11 +485,11 @@ impl Node {
     pub(crate) fn write_for_exchange(
         &mut self,
         now: Time,
-        (key, object): (ExchangeKey, ObjectId),
+        asker: Asker,
         deadline: Time,
         request: NodeRequest,
     ) -> Result<(), NodeError> {
-        let caller = Caller::Exchange(ForExchange::Write(key, object));
+        let caller = Caller::Exchange(ForExchange::Write(asker));
         self.start(now, caller, deadline, request)
     }
 
@@ -610,6 +614,9 @@ impl Node {
             } if from.is_client() && is_any_members(object, *version) => {
                 self.ordering.check_member(object).map(|()| None)
             }
+            NodeRequest::Pin { object, .. } if from.is_client() => {
+                self.ordering.check_member(object).map(|()| None)
+            }
             // What a depot has given capabilities of is of one version: whichever member has
             // all that was answered has the same bytes, or newer ones that it does not give.
             NodeRequest::Read { object, .. } | NodeRequest::Stat { object }
@@ -669,6 +676,11 @@ impl Node {
     }
 
     fn handle_table(&mut self, table: Arc<RoutingTable>) {
+        if !table.hosts.is_one_process() {
+            let live = &table.hosts.live;
+            self.sendings
+                .retain(|writer| live.contains(&HostId(writer.0)));
+        }
         self.ordering.take_table(table);
         self.refuse_exchanges();
         let ids: Vec<CallId> = self.pending.keys().copied().collect();
@@ -788,17 +800,8 @@ impl Node {
             (Some(ForExchange::Read(object)), _) => {
                 self.take_exchange_read(object, internal, outcome);
             }
-            (Some(ForExchange::Write(key, object)), _) => {
-                self.exchange_written(key, &object, outcome);
-            }
-            (None, Some(id)) => {
-                let reply = NodeReply { id, outcome };
-                self.effects.push_back(NodeEffect::Reply {
-                    to: pending.from,
-                    reply,
-                    shows: pending.shows,
-                });
-            }
+            (Some(ForExchange::Write(asker)), _) => self.exchange_written(asker, outcome),
+            (None, Some(id)) => self.answer((pending.from, id), outcome, pending.shows),
             (None, None) => {}
         }
     }
@@ -834,10 +837,14 @@ impl Node {
     /// dropped.
     pub fn callers(&self) -> impl Iterator<Item = (Port, CallId)> {
         let pending = self.pending.values();
-        let pending = pending.filter_map(|pending| Some((pending.from, pending.id?)));
+        let pending = pending.filter_map(|pending| match pending.exchange {
+            Some(ForExchange::Write(asker)) => Some(asker),
+            _ => Some((pending.from, pending.id?)),
+        });
         pending
             .chain(self.exchanges.callers())
             .chain(self.copies.callers())
+            .map(|call| self.sendings.waits_for(call))
     }
 
     /// The node's id.
@@ -850,7 +857,8 @@ impl Node {
 /// Whether any member may answer a router's read: it is of one version, or of a small file, whose
 /// site has told in which version it is there.
 const fn is_any_members(object: &ObjectId, version: ReadVersion) -> bool {
-    matches!(version, ReadVersion::Exactly(_)) || matches!(object.class, ObjectClass::SmallFiles)
+    let is_of_one = matches!(version, ReadVersion::Exactly(_) | ReadVersion::AsOf { .. });
+    is_of_one || matches!(object.class, ObjectClass::SmallFiles)
 }
 
 /// Whether this node is to order it.

@@ -16,6 +16,9 @@ pub(crate) struct Ordering {
     /// Table epoch at which each set last changed: requests that were routed
     /// before it are refused.
     changed: BTreeMap<SetId, Epoch>,
+    /// Since which table this start of the node has been a member of a set without a break, and
+    /// has seen all that its primaries ordered.
+    joined: BTreeMap<SetId, Epoch>,
     /// Last version given per set that this node is primary of.
     given: BTreeMap<SetId, Version>,
 }
@@ -32,10 +35,18 @@ pub(crate) struct Turn {
 impl Ordering {
     pub(crate) fn new(node: NodeId, table: Arc<RoutingTable>) -> Self {
         let changed = table.sets.keys().map(|&set| (set, table.epoch)).collect();
+        let own = table
+            .sets
+            .iter()
+            .filter(|(_, set)| set.members.contains(&node));
+        // By that table an earlier start of this node may have ordered.
+        let joined = own.map(|(&set, _)| (set, Epoch(table.epoch.0 + 1)));
+        let joined = joined.collect();
         Self {
             node,
             table,
             changed,
+            joined,
             given: BTreeMap::new(),
         }
     }
@@ -46,13 +57,33 @@ impl Ordering {
         if table.epoch <= self.table.epoch {
             return;
         }
+        let host = |table: &RoutingTable| table.hosts.nodes.get(&self.node).copied();
+        if host(&table) != host(&self.table) {
+            // Until then it may have been an earlier start of this node that was meant.
+            for joined in self.joined.values_mut() {
+                *joined = table.epoch;
+            }
+        }
         for (&id, set) in &table.sets {
-            if self.table.set(id) != Some(set) {
+            let before = self.table.set(id);
+            if before != Some(set) {
                 self.changed.insert(id, table.epoch);
                 self.given.remove(&id);
+                // Of two changes at a time the first one may have been that this node left.
+                let is_next = before.is_some_and(|before| before.epoch.0 + 1 == set.epoch.0);
+                if !set.members.contains(&self.node) {
+                    self.joined.remove(&id);
+                } else if !is_next || !self.joined.contains_key(&id) {
+                    self.joined.insert(id, table.epoch);
+                }
             }
         }
         self.table = table;
+    }
+
+    /// Whether this node has seen all that was ordered in `set` by that table or a newer one.
+    pub(crate) fn has_seen_all(&self, set: SetId, since: Epoch) -> bool {
+        self.joined.get(&set).is_some_and(|joined| since >= *joined)
     }
 
     /// Whether `node` still belongs to `set`.

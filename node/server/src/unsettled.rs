@@ -65,7 +65,7 @@ impl Unsettled {
 pub(crate) fn shown_by(from: Port, request: &NodeRequest) -> Option<Place> {
     let (object, range) = match *request {
         NodeRequest::Read {
-            version: ReadVersion::Exactly(_),
+            version: ReadVersion::Exactly(_) | ReadVersion::AsOf { .. },
             ..
         } => return None,
         NodeRequest::Read {

@@ -327,3 +327,72 @@ fn small_files_do_not_show_their_neighbours() {
     let columns = check(&request, Some(made(Rights::READ)));
     assert_eq!(columns, Err(AccessError::OtherFile));
 }
+
+/// Goal: what a host has promised may be asked for at every member, kept and read again, in that
+/// version and place only, and longer than what a site gives.
+#[test]
+fn a_promise_is_a_right_to_its_bytes() {
+    let scope = Scope::Range {
+        object: column(),
+        offset_bytes: 8192,
+        length_bytes: 4096,
+        version: Version(7),
+    };
+    let shown = FileCapability {
+        scope,
+        expiry_seconds: capability(Rights::READ).expiry_seconds + 1500,
+        ..capability(Rights::READ)
+    };
+    let shown = shown.mint(&KEY);
+    let late = wall(NOW + i64::try_from(CAPABILITY_SECONDS).expect("small") + 1400);
+    let asked = |request: &NodeRequest| guard().check(late, GATEWAY, request, Some(&shown));
+    let read = |object, offset_bytes, version| NodeRequest::Read {
+        object,
+        offset_bytes,
+        length_bytes: 4096,
+        version,
+        patience_ms: 0,
+    };
+    let pin = |offset_bytes, version| NodeRequest::Pin {
+        object: column(),
+        offset_bytes,
+        length_bytes: 4096,
+        version,
+        lease_ms: 1,
+    };
+    let as_of = |version| ReadVersion::AsOf {
+        changed: Version(1),
+        as_of: Version(version),
+    };
+    let exactly = |version| ReadVersion::Exactly(Version(version));
+    for allowed in [
+        read(column(), 8192, as_of(7)),
+        read(column(), 8192, exactly(6)),
+        pin(8192, Some(Version(7))),
+    ] {
+        assert_eq!(asked(&allowed), Ok(()), "{allowed:?}");
+    }
+    let other = ObjectId::column(FILE, 1, 3, 1);
+    for refused in [
+        read(column(), 8192, as_of(8)),
+        read(column(), 8192, exactly(8)),
+        read(column(), 8193, as_of(7)),
+        read(other, 8192, as_of(7)),
+        read(column(), 8192, ReadVersion::Current),
+        pin(8192, Some(Version(8))),
+        pin(8191, Some(Version(7))),
+    ] {
+        assert_eq!(asked(&refused), Err(AccessError::OtherFile), "{refused:?}");
+    }
+    assert_eq!(asked(&pin(8192, None)), Err(AccessError::NotForGateways));
+    let with_columns = guard().check(
+        wall(NOW),
+        GATEWAY,
+        &pin(8192, Some(Version(7))),
+        Some(&made(Rights::READ)),
+    );
+    assert_eq!(with_columns, Err(AccessError::OtherFile));
+    let object = ObjectId::of_site(ObjectClass::SmallFiles, SiteId(3), 1);
+    let small = read(object, 8192, as_of(7));
+    assert_eq!(asked(&small), Err(AccessError::NotForGateways));
+}

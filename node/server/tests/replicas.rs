@@ -221,6 +221,47 @@ fn any_member_gives_exactly_one_version() {
     );
 }
 
+/// Goal: what a gateway was promised any member pins for it, in that version or not at all; who has
+/// left the set does not.
+#[test]
+fn members_pin_what_was_promised() {
+    let mut rig = Rig::new();
+    let pin = |version| NodeRequest::Pin {
+        object: OBJECT,
+        offset_bytes: 0,
+        length_bytes: BLOCK_BYTES as u64,
+        version: Some(version),
+        lease_ms: 60_000,
+    };
+    let Ok(NodeAnswer::Read { version, payload }) = rig.call(PRIMARY, read_of(0)) else {
+        panic!("no read");
+    };
+    assert!(rig.call(OTHER, pin(version)).is_ok());
+    assert!(rig.write(0, vec![5; BLOCK_BYTES]).is_ok());
+    let read = NodeRequest::Read {
+        object: OBJECT,
+        offset_bytes: 0,
+        length_bytes: BLOCK_BYTES as u64,
+        version: ReadVersion::AsOf {
+            changed: version,
+            as_of: version,
+        },
+        patience_ms: 0,
+    };
+    let then = rig.call(OTHER, read.clone());
+    assert_eq!(then, Ok(NodeAnswer::Read { payload, version }));
+    assert_eq!(rig.call(PRIMARY, read), Err(NodeError::VersionGone));
+    assert_eq!(rig.call(OTHER, pin(version)), Err(NodeError::VersionGone));
+    rig.table = table(2, &[PRIMARY]);
+    let input = NodeInput::Table(Arc::clone(&rig.table));
+    rig.give(OTHER, input);
+    let refused = rig.call(OTHER, pin(version));
+    assert!(
+        matches!(refused, Err(NodeError::StaleTable { .. })),
+        "{refused:?}"
+    );
+}
+
 fn read_of(block: usize) -> NodeRequest {
     NodeRequest::Read {
         object: OBJECT,

@@ -282,7 +282,12 @@ impl Store {
             return self.read_pinned(call, id, (offset, length), pin);
         }
         if let ReadVersion::Exactly(version) = version {
-            return self.read_exactly(call, id, (offset, length), version);
+            let is_it = |newest: Version, _| newest == version;
+            return self.read_of_then(call, id, (offset, length), is_it);
+        }
+        if let ReadVersion::AsOf { changed, as_of } = version {
+            let is_it = |newest, seen| newest <= as_of && changed <= seen;
+            return self.read_of_then(call, id, (offset, length), is_it);
         }
         let plan = self.plan_range(id, offset, length)?;
         if let ReadVersion::MappedUnder(generation) = version {

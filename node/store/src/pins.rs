@@ -22,6 +22,8 @@ pub(crate) struct Pin {
     object: ObjectId,
     offset: u64,
     plan: Plan,
+    /// The newest version of the object then.
+    seen: Version,
     held: Vec<DiskRange>,
     pub(crate) expires: Time,
 }
@@ -96,10 +98,12 @@ impl Store {
         self.next_pin += 1;
         let (object, offset) = (wanted.object, wanted.offset);
         let expires = self.now + wanted.lease;
+        let seen = self.newest_of(&object);
         let held = Pin {
             object,
             offset,
             plan,
+            seen,
             held,
             expires,
         };
@@ -154,27 +158,36 @@ impl Store {
         Ok(())
     }
 
-    /// Reads a range that has this as its newest version: as it is, or as a pin holds it.
-    pub(crate) fn read_exactly(
+    /// The version of the newest change of an object, as far as that is in memory.
+    #[must_use]
+    pub fn newest_of(&self, id: &ObjectId) -> Version {
+        let object = self.object(id);
+        object.map_or(Version::NONE, |object| object.visible_version)
+    }
+
+    /// Reads a range as it was then: as it is, or as a pin holds it. `is_it` tells by the newest
+    /// version in the range and the newest one of the object at that time.
+    pub(crate) fn read_of_then(
         &mut self,
         call: CallId,
         id: &ObjectId,
         (offset, length): (u64, u64),
-        version: Version,
+        is_it: impl Fn(Version, Version) -> bool,
     ) -> Result<(), Hold> {
         self.expire_pins();
         let current = match self.plan_range(id, offset, length) {
             Err(Hold::Refuse(_)) => None, // Removed, or cut off before it.
             planned => Some(planned?),
         };
-        let current = current.filter(|plan| plan.version == version && plan.length == length);
-        let is_it = |pin: &&Pin| {
+        let seen = self.newest_of(id);
+        let current = current.filter(|plan| is_it(plan.version, seen) && plan.length == length);
+        let holds_it = |pin: &&Pin| {
             let end = pin.offset + pin.plan.length;
             let holds_all = pin.offset <= offset && offset + length <= end;
-            pin.object == *id && pin.plan.version == version && holds_all
+            pin.object == *id && is_it(pin.plan.version, pin.seen) && holds_all
         };
         let pinned = || {
-            let pin = self.pins.values().find(is_it)?;
+            let pin = self.pins.values().find(holds_it)?;
             let from = offset - pin.offset;
             Some(pin.plan.part(from, from + length))
         };

@@ -493,6 +493,66 @@ fn exactly_one_version_is_read() {
     assert_eq!(rig.call(read(2, 30_000)), gone);
 }
 
+/// Goal: bytes that are asked for as of a change of their object come also where they share a
+/// version with what has been written beside them; not where a later change may be in them, nor
+/// of who lacks the one that was the last in them. A pin has them as of its time.
+#[test]
+fn a_range_is_read_as_of_a_change_of_its_object() {
+    let mut rig = Rig::new();
+    let id = object(1);
+    assert!(rig.call(create(id, 1)).is_ok());
+    assert!(rig.call(write(id, 0, vec![1; 8192], true, 2)).is_ok());
+    // The second half of a block: all of it has this version when they are put together.
+    assert!(rig.call(write(id, 2048, vec![2; 2048], true, 5)).is_ok());
+    rig.wait(20);
+    let read = |version, offset_bytes, length_bytes| NodeRequest::Read {
+        object: id,
+        offset_bytes,
+        length_bytes,
+        version,
+        patience_ms: 0,
+    };
+    let as_of = |changed, as_of| ReadVersion::AsOf {
+        changed: Version(changed),
+        as_of: Version(as_of),
+    };
+    let bytes = |outcome| match outcome {
+        Ok(NodeAnswer::Read { payload, .. }) => Some(payload.to_bytes().to_vec()),
+        Err(NodeError::VersionGone) => None,
+        other => panic!("{other:?}"),
+    };
+    let ask =
+        |rig: &mut Rig, version, offset, length| bytes(rig.call(read(version, offset, length)));
+    let first = Some(vec![1; 2048]);
+    assert_eq!(ask(&mut rig, as_of(2, 5), 0, 2048), first);
+    assert_eq!(ask(&mut rig, as_of(2, 9), 0, 2048), first);
+    assert_eq!(
+        ask(&mut rig, as_of(6, 9), 0, 2048),
+        None,
+        "it lacks a change"
+    );
+    assert_eq!(ask(&mut rig, as_of(2, 4), 2048, 2048), None, "one is in it");
+    assert_eq!(
+        ask(&mut rig, as_of(2, 5), 4096, 8192),
+        None,
+        "not all is there"
+    );
+    let pin = NodeRequest::Pin {
+        object: id,
+        offset_bytes: 0,
+        length_bytes: 2048,
+        version: Some(Version(9)),
+        lease_ms: 60_000,
+    };
+    assert!(rig.call(pin).is_ok());
+    assert!(rig.call(write(id, 0, vec![3; 8192], true, 10)).is_ok());
+    rig.wait(20);
+    assert_eq!(ask(&mut rig, as_of(2, 9), 0, 2048), first);
+    assert_eq!(ask(&mut rig, as_of(6, 9), 0, 2048), None);
+    let now = Some(vec![3; 2048]);
+    assert_eq!(ask(&mut rig, as_of(10, 10), 0, 2048), now);
+}
+
 /// Goal: lists are in order, complete at once, and come in pages.
 #[test]
 fn lists_know_the_newest_objects() {

@@ -265,6 +265,13 @@ pub struct TransferFigures {
     /// Bytes that were given out of it.
     #[serde(default)]
     pub hot_served_bytes: u64,
+    /// Bytes that this gateway keeps and was to send to clients of others.
+    #[serde(default)]
+    pub lent_bytes: u64,
+    /// Bytes that other gateways keep and were to send to clients of this one; they are among
+    /// those of nodes, too.
+    #[serde(default)]
+    pub borrowed_bytes: u64,
     /// Bytes that the gateway has sent itself, by why.
     pub relayed_bytes: BTreeMap<String, u64>,
     /// Hosts that fill packets.

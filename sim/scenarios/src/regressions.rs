@@ -97,6 +97,11 @@ const REGRESSIONS: &[Regression] = &[
         2733,
         "a read showed bytes that only the primary had, and a take-over lost: reads wait for all members",
     ),
+    of(
+        "luns",
+        392,
+        "a write began anew as its site was taken over, under other numbers, and landed twice",
+    ),
 ];
 
 /// Runs those of a scenario; panics at the first that fails again, with its story.

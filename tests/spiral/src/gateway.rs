@@ -56,7 +56,7 @@ impl<'nodes> Gateway<'nodes> {
         let catcher = Catcher::attach(CatchDevice::make(way_out)?)?;
         let mut redirector = Redirector::new(GATEWAY, boot);
         for (node, &address) in (0..).zip(&nodes.addresses) {
-            redirector.connect(host_of(node), address, nodes.key.clone());
+            redirector.connect(host_of(node), address, nodes.key.clone(), true);
         }
         Ok(Self {
             catching: Mutex::new(Catching {

@@ -14,9 +14,9 @@ use crossdock_names::{
 };
 use crossdock_peer::{
     AccessError, Call, CallId, Caller, ChangedRange, ChangesPage, CopySource, DuplicateKey, Flow,
-    LeaseId, MappedRanges, NodeAnswer, NodeError, NodeReply, NodeRequest, ObjectStat, Order, PinId,
-    Port, ReadVersion, Recall, SiteReply, SiteRequest, SourceError, Stability, Transfer, Transport,
-    TunnelSecret, WriteContext, WriterId,
+    KeptAsk, KeptPin, LeaseId, MappedRanges, NodeAnswer, NodeError, NodeReply, NodeRequest,
+    ObjectStat, Order, PinId, Port, Promise, ReadVersion, Recall, Sending, SiteReply, SiteRequest,
+    SourceError, Stability, Transfer, Transport, TunnelSecret, WriteContext, WriterId,
 };
 use crossdock_types::{Payload, Time, WallTime};
 
@@ -190,6 +190,17 @@ pub fn frames(dice: &mut Dice) -> Vec<Frame> {
         Some(Transfer::Unfilled(
             (0..dice.below(9)).map(|_| dice.u64()).collect(),
         )),
+        Some(Transfer::Keeps(
+            (0..dice.below(9)).map(|_| kept_file(dice)).collect(),
+        )),
+        Some(Transfer::Ask(Box::new(kept_ask(dice)))),
+        Some(Transfer::Lent {
+            id: CallId(dice.u64()),
+            pin: dice.maybe(|dice| KeptPin {
+                pin: dice.u64(),
+                version: Version(dice.u64()),
+            }),
+        }),
     ];
     all.extend(transfers.into_iter().flatten().map(Frame::Transfer));
     let old = SocketAddr::from((Ipv4Addr::from_bits(dice.u32()), 2049));
@@ -255,6 +266,11 @@ fn context(dice: &mut Dice) -> WriteContext {
         site_epoch: Epoch(dice.u64()),
         truncate_generation: dice.u64(),
         snapshot_sequence: dice.u64(),
+        sending: Sending {
+            number: dice.u64(),
+            in_doubt_since: dice.flag().then(|| Epoch(dice.u64())),
+            answered_below: dice.u64(),
+        },
     }
 }
 
@@ -267,6 +283,26 @@ fn order(dice: &mut Dice) -> Order {
 
 fn stability(dice: &mut Dice) -> Stability {
     dice.one_of(&[Stability::Unstable, Stability::Stable])
+}
+
+fn kept_file(dice: &mut Dice) -> (FileRef, WallTime) {
+    let file = FileRef {
+        id: FileId(dice.u64()),
+        generation: dice.u32(),
+    };
+    (file, WallTime(dice.u64().cast_signed()))
+}
+
+fn kept_ask(dice: &mut Dice) -> KeptAsk {
+    let (file, changed) = kept_file(dice);
+    KeptAsk {
+        id: CallId(dice.u64()),
+        flow: flow(dice),
+        file,
+        changed,
+        offset_bytes: dice.u64(),
+        length_bytes: dice.u64(),
+    }
 }
 
 /// In two pieces, if there are so many bytes.
@@ -289,6 +325,10 @@ pub fn node_requests(dice: &mut Dice) -> Vec<NodeRequest> {
         ReadVersion::Pinned(PinId(dice.u64())),
         ReadVersion::MappedUnder(dice.u64()),
         ReadVersion::Exactly(Version(dice.u64())),
+        ReadVersion::AsOf {
+            changed: Version(dice.u64()),
+            as_of: Version(dice.u64()),
+        },
     ];
     let mut all: Vec<NodeRequest> = versions
         .map(|version| NodeRequest::Read {
@@ -407,8 +447,6 @@ pub fn node_requests(dice: &mut Dice) -> Vec<NodeRequest> {
             offset_bytes: dice.u64(),
             payload: payload(dice),
             context: context(dice),
-            number: dice.u64(),
-            is_again: dice.flag(),
         },
         NodeRequest::Copy {
             object: object(dice),
@@ -482,6 +520,10 @@ pub fn node_answers(dice: &mut Dice) -> Vec<NodeAnswer> {
             pin: dice.u64(),
             length_bytes: dice.u64(),
             version,
+            promise: Box::new(Promise {
+                as_of: Version(dice.u64()),
+                right: dice.maybe(capability),
+            }),
         },
         NodeAnswer::Shared {
             key: format!("0#{:x}", dice.u64()),

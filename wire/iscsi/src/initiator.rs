@@ -4,7 +4,10 @@ use bytes::Bytes;
 use crossdock_types::Payload;
 use thiserror::Error;
 
-use crate::header::{Head, LoginFlags, LoginRequest, Response, ScsiCommand, opcode};
+use crate::header::{
+    Head, LoginFlags, LoginRequest, NO_TAG, Response, ScsiCommand, TaskFunction, TaskRequest,
+    opcode,
+};
 use crate::reader::{PduError, PduReader};
 use crate::text::encode_text;
 use crate::writer::{Digests, encode};
@@ -122,6 +125,22 @@ impl Initiator {
         };
         self.cmd_sn = self.cmd_sn.wrapping_add(1);
         encode(&header, Payload::from(data), Digests::default()).to_bytes()
+    }
+
+    /// The bytes of a LOGICAL UNIT RESET; its answer is [`Response::Task`].
+    pub fn reset(&mut self) -> Bytes {
+        self.tag += 1;
+        let header = TaskRequest {
+            head: Head::new(
+                opcode::TASK | 0x40,
+                0x80 | TaskFunction::LogicalUnitReset as u8,
+            ),
+            task_tag: self.tag.into(),
+            referenced_tag: NO_TAG.into(),
+            cmd_sn: self.cmd_sn.into(),
+            ..TaskRequest::default()
+        };
+        encode(&header, Payload::new(), Digests::default()).to_bytes()
     }
 
     /// Takes what the target has sent.

@@ -90,6 +90,11 @@ pub(crate) struct CatchFlags {
     /// nodes with --spiral-listen take part [default: all bytes pass through the gateway].
     #[arg(long, value_name = "IFACE", env = "CROSSDOCK_SPIRAL_DEVICE")]
     pub(crate) spiral_device: Option<String>,
+    /// Whether this gateway sends what it keeps of hot files to clients of other gateways, too,
+    /// under their addresses: off where the network in between does not let that pass [default:
+    /// on].
+    #[arg(long, value_name = "on|off", env = "CROSSDOCK_SPIRAL_LEND")]
+    pub(crate) spiral_lend: Option<Switch>,
 }
 
 #[derive(Args, Clone, Debug, Default, Deserialize, Serialize)]
@@ -319,7 +324,7 @@ macro_rules! group {
 group!(StoreFlags: data, size, cache, disk_depth, rebuild_rate);
 group!(DoorFlags: nfs, portmap, request_memory);
 group!(VirtualFlags: virtual_interface);
-group!(CatchFlags: spiral_device);
+group!(CatchFlags: spiral_device, spiral_lend);
 group!(FillFlags: spiral_listen);
 group!(GatewayNameFlags: gateway_name);
 group!(LockFlags: grace);

@@ -15,7 +15,7 @@ use super::groups::{
     ProcessFlags, ProcessSettings, StoreFlags, StoreSettings, TransportFlags, TransportSettings,
     VirtualFlags, missing,
 };
-use super::http::{HttpFlags, HttpSettings};
+use super::http::{HttpFlags, HttpSettings, Switch};
 use super::iscsi::{IscsiFlags, IscsiSettings};
 use super::lbone::{LboneFlags, LboneSettings};
 use super::up::DiskFlags;
@@ -162,6 +162,8 @@ pub(crate) enum Part {
         virtual_interface: Option<String>,
         /// By which packets leave for clients, if nodes may send to them.
         spiral_device: Option<String>,
+        /// Whether it sends to clients of other gateways.
+        spiral_lend: Switch,
         /// What it is called; without, as the machine is.
         gateway_name: Option<String>,
     },
@@ -295,7 +297,10 @@ pub(crate) fn check_gateway_name(name: Option<&str>) -> anyhow::Result<()> {
 fn gateway(
     (door, http, iscsi): (DoorSettings, HttpSettings, IscsiSettings),
     VirtualFlags { virtual_interface }: VirtualFlags,
-    CatchFlags { spiral_device }: CatchFlags,
+    CatchFlags {
+        spiral_device,
+        spiral_lend,
+    }: CatchFlags,
     gateway_name: Option<String>,
 ) -> anyhow::Result<Part> {
     check_gateway_name(gateway_name.as_deref())?;
@@ -317,6 +322,7 @@ fn gateway(
         iscsi,
         virtual_interface,
         spiral_device,
+        spiral_lend: spiral_lend.unwrap_or(Switch::On),
         gateway_name,
     })
 }

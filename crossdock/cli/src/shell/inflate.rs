@@ -18,6 +18,8 @@ pub(crate) struct Inflating {
     socket: SocketId,
     device: SendDevice,
     speaker: Speaker,
+    /// A gateway's: also for clients of others.
+    lends: bool,
     address: SocketAddr,
     /// Something has come that is not filled yet.
     has_some: bool,
@@ -29,27 +31,34 @@ impl Inflating {
     /// # Errors
     /// There is no such address, or no device of the kernel to send by.
     pub(crate) fn open(driver: &mut Driver, address: SocketAddr) -> anyhow::Result<Self> {
-        let opened = Self::begin(driver, Speaker::Node, address);
+        let opened = Self::begin(driver, Speaker::Node, address, false);
         opened.with_context(|| format!("--spiral-listen {address}"))
     }
 
-    /// A gateway's own, at any port of `address`. Without it nothing is lost but connections
-    /// whose nodes have died, if those that are left do not send.
-    pub(crate) fn own(driver: &mut Driver, address: IpAddr) -> Option<Self> {
-        let opened = Self::begin(driver, Speaker::Gateway, (address, 0).into());
+    /// A gateway's own, at any port of `address`; it may send to clients of other gateways, too.
+    /// Without it nothing is lost but connections whose nodes have died, if those that are left do
+    /// not send.
+    pub(crate) fn own(driver: &mut Driver, address: IpAddr, lends: bool) -> Option<Self> {
+        let opened = Self::begin(driver, Speaker::Gateway, (address, 0).into(), lends);
         let warned = opened.inspect_err(|error| {
             warn!("connections are reset where no node can send any more: {error:#}");
         });
         warned.ok()
     }
 
-    fn begin(driver: &mut Driver, speaker: Speaker, address: SocketAddr) -> anyhow::Result<Self> {
+    fn begin(
+        driver: &mut Driver,
+        speaker: Speaker,
+        address: SocketAddr,
+        lends: bool,
+    ) -> anyhow::Result<Self> {
         let device = SendDevice::make(speaker)?;
         let (socket, address) = driver.bind_datagram(address)?;
         Ok(Self {
             socket,
             device,
             speaker,
+            lends,
             address,
             has_some: false,
         })
@@ -67,7 +76,7 @@ impl Inflating {
         };
         match self.speaker {
             Speaker::Node => host.open_tunnel(end),
-            Speaker::Gateway => host.open_filler(end),
+            Speaker::Gateway => host.open_filler(end, self.lends),
         }
         Ok(())
     }

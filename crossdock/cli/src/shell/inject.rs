@@ -192,10 +192,16 @@ impl Injector {
     }
 
     /// A host fills packets from now on.
-    pub(crate) fn connect(&mut self, holder: HostId, address: SocketAddr, key: TunnelKey) {
+    pub(crate) fn connect(
+        &mut self,
+        holder: HostId,
+        address: SocketAddr,
+        key: TunnelKey,
+        is_node: bool,
+    ) {
         if let Some(catching) = &mut self.catching {
             debug!(%holder, %address, "tunnel opened");
-            catching.redirector.connect(holder, address, key);
+            catching.redirector.connect(holder, address, key, is_node);
         }
     }
 

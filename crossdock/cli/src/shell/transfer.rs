@@ -40,6 +40,7 @@ impl Shell {
             all.is_gateway = true;
             all.injected_bytes = figures.injected_bytes;
             (all.hot_bytes, all.hot_served_bytes) = self.host.hot_bytes();
+            (all.lent_bytes, all.borrowed_bytes) = self.host.lending_figures();
             all.redirected_bytes = self.host.http_figures().redirected_bytes;
             all.relayed_bytes = relayed;
             (all.tunnels, all.connections) = (tunnels as u64, connections as u64);

@@ -49,6 +49,10 @@ pub(crate) struct Rig {
     pub(crate) bad: Option<std::ops::Range<u64>>,
     /// Changes of reservations are answered with this.
     pub(crate) takes_reservations: bool,
+    /// Changes of the LUN's record that are in the registry, and not obeyed by all gateways yet.
+    pub(crate) unobeyed: Vec<u64>,
+    /// Whether they wait for that.
+    pub(crate) waits_for_gateways: bool,
     readers: BTreeMap<ConnId, PduReader>,
     /// What is received in one piece.
     pub(crate) filling: BTreeMap<ConnId, Filler>,
@@ -106,6 +110,8 @@ impl Rig {
             verifier: [1; 8],
             bad: None,
             takes_reservations: true,
+            unobeyed: Vec::new(),
+            waits_for_gateways: false,
             readers: BTreeMap::new(),
             filling: BTreeMap::new(),
             ended: BTreeMap::new(),
@@ -165,6 +171,9 @@ impl Rig {
             known.reservations = order.wanted;
             let luns = Arc::new(self.luns.clone());
             self.door.handle(self.now, IscsiInput::Luns(luns));
+            if self.waits_for_gateways && order.is_obeyed_first {
+                return self.unobeyed.push(order.ticket);
+            }
         }
         self.door
             .handle(self.now, IscsiInput::Reserved(order.ticket, is_done));

@@ -56,7 +56,8 @@ impl ReadWork {
                 .leases
                 .is_unchanged(soft.now, self.file, lease, changed)
         {
-            soft.hot.put(self.file, changed, self.start, head.clone());
+            let kept = (head.clone(), None);
+            soft.hot.put(self.file, changed, self.start, kept);
         }
     }
 

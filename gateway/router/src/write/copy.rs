@@ -170,6 +170,7 @@ impl Copied {
                     frees_zeros: self.frees_zeros,
                     truncate_generation,
                     capability,
+                    number: 0,
                 },
                 None if self.frees_zeros => PartRequest::Zero {
                     object,
@@ -177,6 +178,7 @@ impl Copied {
                     length_bytes: segment.length,
                     truncate_generation,
                     capability,
+                    number: 0,
                 },
                 None => PartRequest::Write {
                     object,
@@ -185,6 +187,7 @@ impl Copied {
                     stability: self.stability.of_bytes(),
                     truncate_generation,
                     capability,
+                    number: 0,
                 },
             }
         };

@@ -73,6 +73,7 @@ impl WriteWork {
         match reply.map(|reply| reply.outcome) {
             Some(Ok(_)) => {
                 soft.leases.give_back(self.file);
+                self.begin_anew();
                 self.open(soft)
             }
             // Somebody has written since.

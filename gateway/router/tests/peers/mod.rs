@@ -209,6 +209,8 @@ impl Peers {
             RouterEffect::CancelNode(..)
             | RouterEffect::PostponeNode(..)
             | RouterEffect::ResumeNode(..)
+            | RouterEffect::ReadKept(..)
+            | RouterEffect::Keeps(..)
             | RouterEffect::Reply(_) => return None,
         })
     }

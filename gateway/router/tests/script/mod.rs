@@ -153,13 +153,16 @@ pub(crate) enum Seen {
     Zero(u64, ObjectId, u64, u64, u64),
     Mapped(u64, ObjectId, u64, u64),
     SiteExchange(u64, usize, Option<DuplicateKey>),
-    /// At the end: its number, and whether it was sent before.
-    Exchange(u64, ObjectId, u64, usize, (u64, bool)),
+    /// At the end: its number, and by which table one was sent that may have been done.
+    Exchange(u64, ObjectId, u64, usize, (u64, Option<u64>)),
     /// Of which column to which: first bytes, and how many, and whether zeros need no space.
     Copy(u64, (ObjectId, u64), (ObjectId, u64), u64, bool),
     Cancel(u64),
     Postpone(u64, Duration),
     Resume(u64),
+    /// Of which gateway: first byte in the file, and how many.
+    ReadKept(u64, u64, u64),
+    Keeps(WallTime),
     Reply(u64, Result<SiteAnswer, SiteError>),
 }
 
@@ -188,6 +191,11 @@ pub(crate) fn drain(router: &mut Router) -> (Vec<Seen>, Vec<CallId>) {
             RouterEffect::CancelNode(node, _) => Seen::Cancel(node.0),
             RouterEffect::PostponeNode(node, _, by) => Seen::Postpone(node.0, by),
             RouterEffect::ResumeNode(node, _) => Seen::Resume(node.0),
+            RouterEffect::ReadKept(_, gateway, id, kept) => {
+                ids.push(id);
+                Seen::ReadKept(gateway.0, kept.offset_bytes, kept.length_bytes)
+            }
+            RouterEffect::Keeps(_, changed) => Seen::Keeps(changed),
             RouterEffect::Reply(routed) => Seen::Reply(routed.reply.id.0, routed.reply.outcome),
         });
     }
@@ -291,12 +299,11 @@ pub(crate) fn see_node(node: NodeId, request: NodeRequest) -> Seen {
             offset_bytes,
             payload,
             context,
-            number,
-            is_again,
         } => {
             assert_eq!(context.writer, WriterId(77));
             assert_eq!(context.truncate_generation, 3);
-            let number = (number, is_again);
+            let since = context.sending.in_doubt_since.map(|epoch| epoch.0);
+            let number = (context.sending.number, since);
             Seen::Exchange(node.0, object, offset_bytes, payload.len(), number)
         }
         NodeRequest::Copy {

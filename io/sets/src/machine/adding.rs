@@ -6,7 +6,7 @@
 
 use crossdock_types::Time;
 
-use super::parity_write::Ring;
+use super::ring::Ring;
 use super::{Attached, DiskSets, SetState, SetsError, SetsEvent};
 use crate::assemble::{DiskNumber, FoundDisk};
 use crate::geometry::{Kind, Places, segments};

@@ -2,7 +2,7 @@
 
 use crossdock_disk::{DiskError, DiskOperation, DiskToken};
 
-use super::parity_write::Ring;
+use super::ring::Ring;
 use super::{DiskSets, Purpose, RequestKind};
 use crate::assemble::DiskNumber;
 

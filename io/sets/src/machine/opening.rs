@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use crossdock_types::{AlignedBuffer, BLOCK_BYTES};
 
-use super::parity_write::Ring;
+use super::ring::Ring;
 use super::work::{Job, Next, Owner, Reply, Work};
 use super::{DiskSets, SetState};
 use crate::assemble::{DiskNumber, Recovery, RowRecord};

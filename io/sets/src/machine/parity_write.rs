@@ -5,7 +5,6 @@
 //! the old bytes and the old parity would be, and a parity that was wrong does not stay
 //! so.
 
-use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
 use bytes::Bytes;
@@ -14,6 +13,7 @@ use crossdock_types::{AlignedBuffer, BLOCK_BYTES};
 
 use super::DiskSets;
 use super::read::lacking;
+use super::ring::{Noted, Place};
 use super::work::{Next, Reply, Work};
 use crate::assemble::DiskNumber;
 use crate::geometry::{BLOCK, LOG_OFFSET};
@@ -62,55 +62,6 @@ pub(super) struct DirtyRow {
     mask: u64,
     /// Flushes that had begun when the last write ended; `None` while one is under way.
     stamp: Option<u64>,
-}
-
-/// The log of one member.
-#[derive(Debug, Default)]
-pub(super) struct Ring {
-    next: u64,
-    /// Records that are still needed, with flushes that had begun when their writes
-    /// ended.
-    live: BTreeMap<u64, Option<u64>>,
-    /// Works that wait for a slot.
-    waiting: VecDeque<u64>,
-}
-
-impl Ring {
-    /// A log whose next record has that number.
-    pub(super) fn from(next: u64) -> Self {
-        Self {
-            next,
-            ..Self::default()
-        }
-    }
-
-    fn take(&mut self, slots: u64) -> Option<u64> {
-        let oldest = self.live.keys().next().copied().unwrap_or(self.next);
-        if self.next - oldest >= slots {
-            return None;
-        }
-        let sequence = self.next;
-        self.next += 1;
-        self.live.insert(sequence, None);
-        Some(sequence)
-    }
-
-    /// A flush has made everything stable that ended before it began.
-    fn retire(&mut self, flushed: u64) -> Vec<u64> {
-        let is_needed = |stamp: &Option<u64>| stamp.is_none_or(|stamp| stamp >= flushed);
-        self.live.retain(|_, stamp| is_needed(stamp));
-        std::mem::take(&mut self.waiting).into()
-    }
-
-    /// There will be no room for those who wait.
-    pub(super) fn give_up(&mut self) -> VecDeque<u64> {
-        std::mem::take(&mut self.waiting)
-    }
-
-    /// The member is out.
-    pub(super) fn clear(&mut self) {
-        self.live.clear();
-    }
 }
 
 impl ParityWrite {
@@ -232,6 +183,11 @@ impl DiskSets {
             }
             Phase::Noting => self.note_parity(number, work, job, &view),
             Phase::Noted => {
+                if let Some((place, sequence)) = job.logged {
+                    for waiting in self.sets[work.set].rings[place].written(sequence) {
+                        self.step(waiting);
+                    }
+                }
                 if let Some(reply) = work.replies.pop()
                     && let Err(error) = reply.answer
                     && !self.is_out(reply.disk)
@@ -378,10 +334,17 @@ impl DiskSets {
             return Next::Disks;
         };
         let slots = u64::from(self.pool.geometry.log_slots);
-        let Some(sequence) = self.sets[work.set].rings[place].take(slots) else {
-            self.sets[work.set].rings[place].waiting.push_back(number);
-            self.flush_for_room(work.set);
-            return Next::Parked;
+        let noted = Noted {
+            stripe: work.stripes.start,
+            rows: (job.hull().start, job.hull().end),
+        };
+        let sequence = match self.sets[work.set].rings[place].take(slots, noted, number) {
+            Place::Taken(sequence) => sequence,
+            Place::Behind => return Next::Parked,
+            Place::Full => {
+                self.flush_for_room(work.set);
+                return Next::Parked;
+            }
         };
         job.phase = Phase::Noted;
         job.logged = Some((place, sequence));
@@ -449,12 +412,7 @@ impl DiskSets {
         let is_stable = is_well && job.is_durable;
         let stamp = Some(state.flush_started);
         if let Some((place, sequence)) = job.logged {
-            let live = &mut state.rings[place].live;
-            if is_stable {
-                live.remove(&sequence);
-            } else if let Some(record) = live.get_mut(&sequence) {
-                *record = stamp;
-            }
+            state.rings[place].ended(sequence, stamp.filter(|_| !is_stable));
         }
         let Some(dirty) = state.dirty.get_mut(&stripe) else {
             return;

@@ -11,6 +11,7 @@ mod changes;
 mod comparing;
 mod merging;
 mod model;
+mod records;
 mod rig;
 mod starts;
 

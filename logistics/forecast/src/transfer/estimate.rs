@@ -268,7 +268,7 @@ impl Transfer {
             let is_alone = state.running.len() == 1 && state.piece.spread.is_none();
             // What waits for another one's connection is not slow; that one may be. Who has nothing
             // else to do takes what is last in such a line.
-            let waits = task.behind.is_some() && !(is_idle && !task.is_followed);
+            let waits = task.behind.is_some() && (task.is_followed || !is_idle);
             if !is_alone || waits {
                 continue;
             }

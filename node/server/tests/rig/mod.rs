@@ -11,7 +11,7 @@ use crossdock_names::{
     SiteRecord,
 };
 use crossdock_peer::{
-    Call, CallId, NodeAnswer, NodeError, NodeReply, NodeRequest, Order, Port, ReadVersion,
+    Call, CallId, NodeAnswer, NodeError, NodeReply, NodeRequest, Order, Port, ReadVersion, Sending,
     Stability, WriteContext,
 };
 use crossdock_server::{Node, NodeEffect, NodeInput};
@@ -303,6 +303,17 @@ pub(crate) fn routed_at(epoch: u64) -> WriteContext {
     WriteContext {
         table_epoch: Epoch(epoch),
         ..WriteContext::default()
+    }
+}
+
+/// A change with a number of its writer's, sent for the first time by the first table.
+pub(crate) fn numbered(number: u64) -> WriteContext {
+    WriteContext {
+        sending: Sending {
+            number,
+            ..Sending::default()
+        },
+        ..routed_at(1)
     }
 }
 

@@ -48,7 +48,7 @@ enum Fault {
 }
 
 /// All of them, by name.
-const FAULTS: [(&str, Fault); 35] = [
+const FAULTS: [(&str, Fault); 37] = [
     (
         "reply-before-flush",
         Fault::Store(StoreMutation::ReplyBeforeFlush),
@@ -99,6 +99,11 @@ const FAULTS: [(&str, Fault); 35] = [
         Fault::Ensemble(HostMutation::ReserveAtOnce),
     ),
     ("compare-again", Fault::Ensemble(HostMutation::CompareAgain)),
+    ("write-again", Fault::Ensemble(HostMutation::WriteAgain)),
+    (
+        "tell-no-numbers",
+        Fault::Ensemble(HostMutation::TellNoNumbers),
+    ),
     ("ignore-lease", Fault::Ensemble(HostMutation::IgnoreLease)),
     (
         "drop-before-equal",

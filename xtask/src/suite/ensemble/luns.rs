@@ -1,11 +1,12 @@
 //! Initiators that share a LUN through two gateways of an ensemble: they count by COMPARE AND WRITE
 //! while nodes are killed, and obey each other's reservations from the moment that these are
-//! answered; what they are told of the gateways, and what these do not offer
+//! answered; a reset through one gateway aborts what came through the other; what they are told of the gateways, and what these do not offer
 //! (docs/decisions/0049). And copies from LUN to LUN that no gateway sees the bytes of.
 
 mod copies;
 mod initiator;
 mod portals;
+mod resets;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -62,6 +63,7 @@ pub(in super::super) fn run(stage: &Stage<'_>) -> Result<()> {
     copies::check(&ensemble, &processes).context("copies")?;
     count(stage, &mut processes).context("counting")?;
     reserve(&processes).context("reservations")?;
+    resets::check(&processes).context("resets")?;
     processes.stop()
 }
 

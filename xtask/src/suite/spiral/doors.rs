@@ -69,7 +69,7 @@ pub(super) struct Doors<'a, 'paths> {
 pub(super) struct Sent {
     pub(super) injected: u64,
     relayed: u64,
-    by_nodes: u64,
+    pub(super) by_nodes: u64,
     /// What has left the gateways by their links.
     pub(super) from_gateways: u64,
     pub(super) pins: u64,

@@ -6,6 +6,7 @@ mod deaths;
 mod doors;
 mod faults;
 mod kernel;
+mod lending;
 mod model;
 mod policy;
 mod promises;

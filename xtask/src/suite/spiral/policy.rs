@@ -1,5 +1,6 @@
 //! What rules do: which way bytes go is what the counters say, and they are the same bytes
-//! every way.
+//! every way. Last, what gateways keep of hot files and lend each other, and what a node has promised that is
+//! drained.
 
 use anyhow::{Context, Result, ensure};
 
@@ -20,7 +21,13 @@ struct Ways {
 }
 
 pub(in crate::suite) fn run(stage: &Stage<'_>) -> Result<()> {
-    with_doors(stage, "suite-spiral-policy", |doors| doors.policy())
+    with_doors(stage, "suite-spiral-policy", |doors| {
+        doors.policy()?;
+        doors.lending().context("what another gateway keeps")?;
+        doors
+            .drained_then_killed()
+            .context("a node that is drained")
+    })
 }
 
 impl Doors<'_, '_> {

@@ -14,6 +14,7 @@ use crate::rig::cluster::Role;
 
 const PATH: &str = "/promised.bin";
 const NAME: &str = "promised.bin";
+const DRAINED: &str = "/drained.bin";
 const NFS_PORT: u16 = 2049;
 const MIB: u64 = 1 << 20;
 /// READs of a MiB whose answers nobody takes at first.
@@ -46,8 +47,57 @@ impl Doors<'_, '_> {
             .context("a node killed, and no other one sends")
     }
 
+    /// A node that is drained leaves its sets with what it has promised, alive; what it has
+    /// promised is written over at those that have its sets then, and it is killed. What comes is
+    /// what was there when it was promised: a member has kept it. The first gateway is not needed.
+    pub(super) fn drained_then_killed(&mut self) -> Result<()> {
+        self.put(DRAINED, &self.content)?;
+        let name = DRAINED.trim_start_matches('/');
+        let door = SocketAddr::new(self.other.ip(), NFS_PORT);
+        let mut nfs = Nfs::open(door, name)?;
+        for number in 0..READS {
+            let from = SITE_BYTES + number * MIB;
+            nfs.ask(from..from + MIB)?;
+        }
+        let all = READS * MIB;
+        self.until("nodes hold what was asked for", || {
+            Ok(self.held()? >= all - TAKEN_BYTES_MAX)
+        })?;
+        let before = self.done_by("gateway-1")?;
+        let manager = self.cluster.serving_manager()?;
+        self.cluster
+            .ask(&manager, &["node", "drain", "1", "--json"])?;
+        self.until("node 1 is empty", || {
+            let places = self.cluster.ask(&manager, &["node", "list", "--json"])?;
+            let places = places.as_array().context("no list of nodes")?;
+            let drained = places.iter().find(|place| place["number"] == 1);
+            Ok(drained.is_some_and(|place| place["sets"] == 0 && place["leaving"] == 0))
+        })?;
+        let held = self.transfer("node-1")?["held_bytes"].as_u64();
+        ensure!(held > Some(0), "node 1 holds nothing: {held:?}");
+        let mut other = Nfs::open(door, name)?;
+        for number in 0..READS {
+            other.write(SITE_BYTES + number * MIB, vec![0xee; usize::try_from(MIB)?])?;
+        }
+        self.cluster.kill_keeping_files("node-1")?;
+        let mut judge = |at: u64, bytes: &[u8]| self.judge(at, bytes);
+        for _ in 0..READS {
+            nfs.take(&mut judge)?;
+        }
+        let after = self.done_by("gateway-1")?;
+        let refilled = after.refilled - before.refilled;
+        println!("drained, written over, killed: {refilled} bytes found elsewhere, as they were");
+        ensure!(refilled > 0, "{before:?} {after:?}");
+        ensure!(after.reset == before.reset, "{before:?} {after:?}");
+        Ok(())
+    }
+
     fn done(&self) -> Result<Done> {
-        let told = self.transfer("gateway-0")?;
+        self.done_by("gateway-0")
+    }
+
+    fn done_by(&self, gateway: &str) -> Result<Done> {
+        let told = self.transfer(gateway)?;
         let count = |what: &str| told[what].as_u64().context("a figure");
         Ok(Done {
             refilled: count("refilled_bytes")?,

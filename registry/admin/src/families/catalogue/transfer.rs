@@ -30,6 +30,18 @@ pub(super) const FAMILIES: &[Family] = &[
         |all, out| out.count(&[], all.transfer.hot_served_bytes),
     ),
     family(
+        "crossdock_transfer_lent_bytes_total",
+        Counter,
+        "Bytes of these that this gateway was to send to clients of other gateways.",
+        |all, out| out.count(&[], all.transfer.lent_bytes),
+    ),
+    family(
+        "crossdock_transfer_borrowed_bytes_total",
+        Counter,
+        "Bytes that other gateways were to send to clients of this one, as they keep them; they are among the injected ones.",
+        |all, out| out.count(&[], all.transfer.borrowed_bytes),
+    ),
+    family(
         "crossdock_transfer_relayed_bytes_total",
         Counter,
         "Bytes that this gateway has sent to clients itself while it has --spiral-device, by why.",

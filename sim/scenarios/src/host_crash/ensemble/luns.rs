@@ -100,6 +100,10 @@ struct Driver {
     calls: u64,
     crashes: u64,
     is_mended: bool,
+    /// The next change loses what its gateway is connected with, …
+    is_lurking: bool,
+    /// … then, and that gateway.
+    strikes_at: Option<(Time, Place)>,
     /// Somebody has been told that he has reserved the LUN; from then on somebody has.
     is_held: bool,
     /// How often somebody was pushed out.
@@ -156,6 +160,8 @@ impl Driver {
             calls: 0,
             crashes: 0,
             is_mended: false,
+            is_lurking: false,
+            strikes_at: None,
             is_held: false,
             fenced_total: 0,
             undecided: 0,
@@ -291,6 +297,7 @@ impl Driver {
                 self.go_wrong(faults);
                 fault_at = self.world.now + self.pause_before_fault();
             }
+            self.strike();
             for number in 0..INITIATORS {
                 if left > 0 && self.may_act(number) {
                     left -= 1;
@@ -300,8 +307,20 @@ impl Driver {
             let next = self.clients.iter().map(|client| client.next_at);
             let next = next.filter(|at| *at > self.world.now).min();
             let limit = self.world.now + Duration::from_millis(100);
-            let wake = next.into_iter().chain([limit]).min().unwrap_or(limit);
-            self.step(wake)?;
+            let strikes = self.strikes_at.map(|(at, _)| at);
+            let wake = next.into_iter().chain(strikes).chain([limit]).min();
+            self.step(wake.unwrap_or(limit))?;
+        }
+    }
+
+    /// All connections of a gateway break while a change that it was asked for is on its way.
+    fn strike(&mut self) {
+        let is_due = |(at, _): &mut (Time, Place)| *at <= self.world.now;
+        if let Some((_, place)) = self.strikes_at.take_if(is_due) {
+            self.note(|| format!("all connections of {place} break"));
+            for other in (0..self.world.places()).filter(|&other| other != place) {
+                self.world.break_link(place, other);
+            }
         }
     }
 
@@ -321,7 +340,7 @@ impl Driver {
             0 => self.random.below(300),
             _ => self.random.below(5000),
         });
-        match (faults, self.random.below(7)) {
+        match (faults, self.random.below(10)) {
             (Faults::All, 0) if place != other => {
                 self.note(|| format!("nothing moves from {place} to {other} for {length:?}"));
                 self.world.cut(place, other, length);
@@ -330,6 +349,7 @@ impl Driver {
                 self.note(|| format!("the connection of {place} and {other} breaks"));
                 self.world.break_link(place, other);
             }
+            (Faults::All, 7..) => self.is_lurking = true,
             (Faults::All, 3) => {
                 self.note(|| format!("process {place} does nothing for {length:?}"));
                 self.world.pause(place, length);
@@ -486,6 +506,17 @@ impl Driver {
         client.asked = Some(Asked::Block(block, entry, operation));
         client.fencing.was_out = client.fencing.is_out();
         client.since = self.world.now;
+        let gateway = client
+            .connection
+            .and_then(|name| self.world.target_of(name));
+        if let Some(place) = gateway
+            && operation != Operation::Read
+            && self.is_lurking
+        {
+            self.is_lurking = false;
+            let after = Duration::from_micros(self.random.below(3000));
+            self.strikes_at = Some((self.world.now + after, place));
+        }
         let mut cdb = [0; 16];
         let (code, length, reads, data) = match operation {
             Operation::Read => (0x88, 1, BLOCK_BYTES, Bytes::new()),

@@ -113,13 +113,16 @@ fn blocks_of_luns_are_linearizable() {
     });
 }
 
-/// Goal: exchanges that are done again, at sites or at nodes, are found, and reservations that
-/// are answered before all gateways have heard of them.
+/// Goal: changes that are carried out again, at sites or at nodes, also where another node has
+/// taken over, are found, and reservations that are answered before all gateways have heard of
+/// them.
 #[test]
 fn built_in_faults_are_found_by_initiators() {
     for mutation in [
         Mutation::ForgetDuplicates,
         Mutation::CompareAgain,
+        Mutation::WriteAgain,
+        Mutation::TellNoNumbers,
         Mutation::ReserveAtOnce,
     ] {
         let report = seeds::run_luns(0, MUTATION_SEEDS, None, Some(mutation));

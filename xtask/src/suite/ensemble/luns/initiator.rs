@@ -66,6 +66,34 @@ impl Initiator {
         self.command(&sixteen(0x8a, lba), 0, block)
     }
 
+    /// Sends a write whose answer nobody waits for.
+    pub(super) fn begin_write(&mut self, lba: u32, block: &[u8]) -> Result<()> {
+        let data = Bytes::copy_from_slice(block);
+        let bytes = self.machine.command(&sixteen(0x8a, lba), 0, data);
+        Ok(self.socket.write_all(&bytes)?)
+    }
+
+    /// LOGICAL UNIT RESET.
+    pub(super) fn reset(&mut self) -> Result<()> {
+        let bytes = self.machine.reset();
+        self.socket.write_all(&bytes)?;
+        loop {
+            match self.receive()? {
+                pdu::Said::Other(Response::Task(answer)) => {
+                    let response = answer.head.specific[0];
+                    ensure!(response == 0, "LOGICAL UNIT RESET is answered {response}");
+                    return Ok(());
+                }
+                pdu::Said::Other(Response::Nop(_) | Response::Command(_)) => {}
+                other => bail!("LOGICAL UNIT RESET is answered {other:?}"),
+            }
+        }
+    }
+
+    pub(super) fn test_unit(&mut self) -> Result<Said> {
+        self.command(&[0; 6], 0, &[])
+    }
+
     pub(super) fn compare_and_write(&mut self, lba: u32, old: &[u8], new: &[u8]) -> Result<Said> {
         self.command(&sixteen(0x89, lba), 0, &[old, new].concat())
     }
@@ -149,7 +177,8 @@ impl Initiator {
         loop {
             match self.receive()? {
                 pdu::Said::Done(done) => return Ok(said(done)),
-                pdu::Said::Other(Response::Nop(_) | Response::Async(_)) => {}
+                // Also late answers to what nobody has waited for.
+                pdu::Said::Other(Response::Nop(_) | Response::Async(_) | Response::Command(_)) => {}
                 other => bail!("a command is answered {other:?}"),
             }
         }
