@@ -19,9 +19,6 @@ const SILENT: Duration = Duration::from_secs(1);
 /// Requests that are out on one connection at most.
 const CHAIN_MAX: usize = 4;
 
-/// So many pieces are moved to a depot at once: it may serve no more connections than it has.
-const MOVES_MAX: usize = 3;
-
 /// What is under way tells that a depot is slower than it was from this part on.
 const SLOWER: f64 = 0.5;
 
@@ -227,14 +224,15 @@ impl Transfer {
     /// Whether the next request is to go out on a task's connection now, for its bytes to come
     /// right behind those that are coming.
     pub(super) fn ends_soon(&self, task: &Task) -> bool {
-        let (mut length, mut first) = (1, task);
-        while let Some(before) = first.behind.and_then(|before| self.tasks.get(&before)) {
-            (length, first) = (length + 1, before);
+        let mut length = 1;
+        let mut before = task.behind;
+        while let Some(task) = before.and_then(|before| self.tasks.get(&before)) {
+            length += 1;
+            before = task.behind;
         }
         let lead = (self.depots[task.depot.0].first_byte + LEAD).min(LEAD_MAX);
-        // A forecast that is wrong would have all pieces wait in one line, and a connection that is
-        // not served would keep those that are asked for behind it.
-        let is_known = self.proven_rate(task.depot).is_some() && first.is_flowing();
+        // A forecast that is wrong would have all pieces wait in one line.
+        let is_known = self.proven_rate(task.depot).is_some();
         is_known && length < CHAIN_MAX && self.left(task) <= lead.as_secs_f64()
     }
 
@@ -249,14 +247,6 @@ impl Transfer {
         self.now - task.started < patience
     }
 
-    /// Whether as many pieces as may be moved to a depot at once wait for their first byte there.
-    fn is_moving_to(&self, depot: DepotId) -> bool {
-        let of_depot = self.tasks.values().filter(|task| task.depot == depot);
-        let waiting = of_depot.filter(|task| task.done == 0 && task.behind.is_none());
-        let moved = waiting.filter(|task| self.pieces[&task.piece].moved > 0);
-        moved.count() >= MOVES_MAX
-    }
-
     /// The task for which another source would save most time, and that source, if it takes
     /// less than `part` of what is left; of pieces that nobody else fetches. By what is hoped of
     /// depots, for threads that have nothing else to do; or by what they have shown, where one of
@@ -266,10 +256,8 @@ impl Transfer {
         for (&id, task) in &self.tasks {
             let state = &self.pieces[&task.piece];
             let is_alone = state.running.len() == 1 && state.piece.spread.is_none();
-            // What waits for another one's connection is not slow; that one may be. Who has nothing
-            // else to do takes what is last in such a line.
-            let waits = task.behind.is_some() && (task.is_followed || !is_idle);
-            if !is_alone || waits {
+            // What waits for another one's connection is not slow; that one may be.
+            if !is_alone || task.behind.is_some() {
                 continue;
             }
             if !is_idle && self.has_time(task) {
@@ -287,8 +275,6 @@ impl Transfer {
                         let hoped = known.hoped().unwrap_or_else(|| self.best_rate());
                         seconds(task.bytes, hoped)
                     }
-                    // What it makes of those is seen first.
-                    Some(_) if self.is_moving_to(depot) => continue,
                     Some(rate) => seconds(task.bytes, rate / self.sharing(depot)),
                     None if known.active > 0 => continue,
                     None => self.seconds(depot, task.bytes),

@@ -87,11 +87,6 @@ impl Task {
         is_first
     }
 
-    /// Whether its connection has been seen to carry something: for itself, or for the one before.
-    pub(super) const fn is_flowing(&self) -> bool {
-        self.behind.is_none() && (self.began.is_some() || self.was_behind)
-    }
-
     /// The one before it has ended: the connection is its own.
     pub(super) const fn has_turn(&mut self, now: Time) {
         self.behind = None;

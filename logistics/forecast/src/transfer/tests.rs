@@ -206,7 +206,6 @@ fn linked(mbit: f64, told: Option<f64>) -> Behaviour {
     Behaviour {
         connection: f64::INFINITY,
         line: mbit * MBIT,
-        line_burst: 131_072.0,
         forecast: told.map(|mbit| mbit * MBIT),
         round_trip: 0.01,
         reads_ahead: true,
@@ -243,18 +242,11 @@ fn short_transfer_from(start: usize, depots: Vec<Behaviour>, client_mbit: f64) -
 }
 
 /// Goal: a depot that slows to a tenth in the middle of a short transfer costs a tenth of its
-/// time at most, whichever it is of six, on average; and never much more. To a client that all six
-/// together do not fill nobody can bring what it does not: that comes on top.
+/// time at most, whichever it is of six, on average; and never much more.
 #[test]
 fn a_depot_that_slows_down_costs_a_tenth_of_a_short_transfer() {
-    // Half of the time with 5.1 depots in place of six.
-    for (client, lacking) in [(200.0, 1.0), (1e6, 0.5 + 0.5 * 6.0 / 5.1)] {
+    for client in [200.0, 1e6] {
         let steady = short_transfer(vec![linked(50.0, None); 6], client);
-        let lines = (32 << 20) as f64 / (client.min(300.0) * MBIT);
-        assert!(
-            steady <= 1.1 * lines,
-            "{steady} s, {lines} (client: {client} Mbit/s)"
-        );
         let slowed = (0..6).map(|which| {
             let mut depots = vec![linked(50.0, None); 6];
             depots[which].changes = Some((steady / 2.0, 0.1));
@@ -262,10 +254,7 @@ fn a_depot_that_slows_down_costs_a_tenth_of_a_short_transfer() {
         });
         let slowed: Vec<f64> = slowed.collect();
         let mean = slowed.iter().sum::<f64>() / 6.0;
-        assert!(
-            mean <= 1.1 * lacking,
-            "{slowed:?} (client: {client} Mbit/s)"
-        );
+        assert!(mean <= 1.1, "{slowed:?} (client: {client} Mbit/s)");
         assert!(slowed.iter().all(|&it| it <= 1.25), "{slowed:?}");
     }
 }
@@ -432,19 +421,14 @@ fn what_begins_fast_is_not_moved_about() {
     let bucket = Behaviour {
         connection: 0.5e6,
         line: 12.5e6,
-        line_burst: 131_072.0,
+        burst: 65536.0,
         serves: 10,
         round_trip: 0.001,
         reads_ahead: true,
         ..Behaviour::default()
     };
-    for (threads, burst) in [(24, 65536), (32, 65536), (40, 65536), (16, 262_144)] {
-        let bucket = Behaviour {
-            burst: f64::from(burst),
-            ..bucket.clone()
-        };
-        let mut world = World::new(vec![bucket; 4], settings(threads), threads);
-        world.step = Duration::from_millis(1);
+    for threads in [24, 32, 40] {
+        let mut world = World::new(vec![bucket.clone(); 4], settings(threads), threads);
         let (mut left, mut count) = (16_u64 << 20, 0);
         while left > 0 {
             let share = left / (4 * threads as u64);
@@ -453,14 +437,12 @@ fn what_begins_fast_is_not_moved_about() {
             (left, count) = (left - bytes, count + 1);
         }
         let seconds = world.run();
-        let carried = threads as f64 * f64::from(burst);
+        let carried = (threads * 65536) as f64;
         let expected = ((16 << 20) as f64 - carried) / (threads as f64 * 0.5e6);
         assert!(
             seconds < 1.2 * expected,
             "{threads} threads: {seconds}, {expected}"
         );
-        let attempts = world.machine.next_task;
-        assert!(attempts < 2 * count, "{attempts} for {count} pieces");
     }
 }
 
@@ -526,7 +508,6 @@ proptest! {
                 connection: f64::from(rate) * 1e5,
                 line: 1e6,
                 burst: 0.0,
-                line_burst: 0.0,
                 serves,
                 refuses,
                 changes: changes.map(|(at, factor)| (f64::from(at), f64::from(factor) / 2.0)),

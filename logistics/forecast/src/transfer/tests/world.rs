@@ -11,14 +11,7 @@ use super::super::{
     Depot, DepotId, Effect, Failure, Input, Piece, PieceId, Settings, TaskId, Transfer,
 };
 
-/// The length of a step, unless said otherwise.
 const STEP: Duration = Duration::from_millis(10);
-
-/// How long a depot keeps the place of a connection that was ended while it sent.
-const CLOSING: Duration = Duration::from_millis(10);
-
-/// What one connection gets at once of what its depot's line lets through at the beginning.
-const GATHERED_BYTES: f64 = 65536.0;
 
 /// Bytes that a new connection carries in its first round trip (RFC 6928).
 const INITIAL_WINDOW: f64 = 14_480.0;
@@ -34,8 +27,6 @@ pub(super) struct Behaviour {
     pub(super) line: f64,
     /// Bytes that go over a connection before its rate is kept.
     pub(super) burst: f64,
-    /// Bytes that go over its line before that one's is.
-    pub(super) line_burst: f64,
     /// Connections that it serves.
     pub(super) serves: usize,
     /// Whether more are refused; else they get nothing until there is room.
@@ -57,7 +48,6 @@ impl Default for Behaviour {
             connection: 1e6,
             line: 1e9,
             burst: 0.0,
-            line_burst: 0.0,
             serves: 100,
             refuses: true,
             changes: None,
@@ -111,9 +101,6 @@ pub(super) struct World {
     tasks: BTreeMap<TaskId, Moving>,
     /// Connections to each depot that nothing is asked for on.
     idle: Vec<Vec<Connection>>,
-    /// When the places of connections that were ended are free again.
-    closing: Vec<Vec<Time>>,
-    pub(super) step: Duration,
     pub(super) now: Time,
     pub(super) finished: Vec<(PieceId, DepotId)>,
     pub(super) lost: Vec<PieceId>,
@@ -132,8 +119,6 @@ impl World {
         Self {
             most: vec![0; depots.len()],
             idle: vec![Vec::new(); depots.len()],
-            closing: vec![Vec::new(); depots.len()],
-            step: STEP,
             machine: Transfer::new(settings, &known),
             depots,
             client: f64::INFINITY,
@@ -204,10 +189,7 @@ impl World {
         let depot = self.tasks[&id].depot;
         let before = self.tasks.range(..id);
         let before = before.filter(|(_, task)| task.depot == depot && !self.waits_behind(task));
-        let closing = self.closing[depot.0]
-            .iter()
-            .filter(|&&until| until > self.now);
-        before.count() + closing.count() >= self.depots[depot.0].serves
+        before.count() >= self.depots[depot.0].serves
     }
 
     pub(super) fn tell(&mut self, input: Input) {
@@ -282,11 +264,7 @@ impl World {
 
     /// A task goes with its connection; what is behind it is asked for over a new one.
     fn disconnect(&mut self, task: TaskId) {
-        if let Some(ended) = self.tasks.remove(&task).filter(|it| it.done > 0.0) {
-            let closing = &mut self.closing[ended.depot.0];
-            closing.retain(|&until| until > self.now);
-            closing.push(self.now + CLOSING);
-        }
+        self.tasks.remove(&task);
         let next = self.tasks.values_mut().find(|it| it.behind == Some(task));
         if let Some(next) = next {
             next.asked = self.now;
@@ -296,7 +274,7 @@ impl World {
 
     /// Lets a moment pass.
     pub(super) fn step(&mut self) {
-        self.now = self.now + self.step;
+        self.now = self.now + STEP;
         let ids: Vec<TaskId> = self.tasks.keys().copied().collect();
         let all: f64 = ids.iter().map(|&id| self.rate(id)).sum();
         let share = (self.client / all.max(1.0)).min(1.0);
@@ -315,13 +293,10 @@ impl World {
                 self.disconnect(id);
                 continue;
             }
-            let mut came = self.rate(id) * share * self.step.as_secs_f64();
+            let came = self.rate(id) * share * STEP.as_secs_f64();
             if came == 0.0 {
                 continue;
             }
-            let at_once = self.depots[depot.0].line_burst.min(GATHERED_BYTES);
-            self.depots[depot.0].line_burst -= at_once;
-            came += at_once;
             let moving = self.tasks.get_mut(&id).expect("it is there");
             moving.done += came;
             moving.connection.window += came;
