@@ -3,7 +3,7 @@
 //! and a machine without io_uring.
 
 mod damage;
-mod defrag;
+pub(super) mod defrag;
 mod deploy;
 mod durability;
 mod exports;

@@ -11,6 +11,7 @@ use serde_json::Value;
 use super::Processes;
 use super::members::{Ensemble, Member};
 use crate::suite::Stage;
+use crate::suite::cli::defrag::window_of_now;
 use crate::suite::cli::job::{self, BIG_BYTES};
 
 /// Files that are written in turns.
@@ -75,10 +76,9 @@ fn schedules(
     ensemble: &Ensemble<'_>,
     processes: &mut Processes<'_>,
 ) -> Result<()> {
-    // Nearly always.
-    let window = "02:30-02:00";
-    let set = defrag(ensemble, &processes.nodes[1], &["--schedule", window])?;
-    ensure!(set["schedule"] == window, "{set}");
+    let window = window_of_now()?;
+    let set = defrag(ensemble, &processes.nodes[1], &["--schedule", &window])?;
+    ensure!(set["schedule"] == window.as_str(), "{set}");
     let other = defrag(ensemble, &processes.nodes[0], &["status"])?;
     ensure!(other["schedule"].is_null(), "{other}");
     await_pass(ensemble, &processes.nodes[1])?;
@@ -86,7 +86,7 @@ fn schedules(
     processes.nodes[1].restart(stage)?;
     processes.await_whole(stage)?;
     let kept = defrag(ensemble, &processes.nodes[1], &["status"])?;
-    ensure!(kept["schedule"] == window, "{kept}");
+    ensure!(kept["schedule"] == window.as_str(), "{kept}");
     await_pass(ensemble, &processes.nodes[1])?;
 
     let manager = &processes.managers[0];
