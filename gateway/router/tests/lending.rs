@@ -3,10 +3,9 @@
 mod script;
 
 use bytes::Bytes;
-use crossdock_names::{HostId, Incarnation, NodeId, Version};
+use crossdock_names::{HostId, NodeId, Version};
 use crossdock_peer::{
-    Call, CallId, FileLease, Flow, LeaseId, NodeAnswer, NodeError, NodeReply, SiteAnswer,
-    SiteReply, SiteRequest, Transport, WeakCache,
+    Call, CallId, Flow, NodeAnswer, NodeError, NodeReply, SiteAnswer, SiteRequest, Transport,
 };
 use crossdock_router::{Router, RouterEffect, RouterInput};
 use crossdock_types::{Extent, Payload, Released, WallTime};
@@ -37,32 +36,11 @@ fn call(id: u64, offset: u64, length: u64) -> Box<Call<SiteRequest>> {
 /// The site opens the file, in that state.
 fn open(router: &mut Router, lease: u64, is_exclusive: bool, changed: WallTime) {
     let [open] = expect(router, vec![Seen::OpenRead]);
-    let lease = FileLease {
-        id: LeaseId(1 << 32 | lease),
-        is_exclusive,
-        lasts_ms: 1500,
-        wall: WallTime(1_000_000_000_000),
-        writable_bytes: 1 << 30,
-    };
-    let opened = SiteAnswer::Opened {
-        layout: layout(),
-        incarnation: Incarnation(1),
-        lease: Some(lease),
-    };
     let mut told = attributes(T + LENGTH);
     told.changed = changed;
     // Nothing has to be told of who reads.
     told.accessed = WallTime(1_000_000_000_000);
-    let reply = SiteReply {
-        id: open,
-        outcome: Ok(opened),
-        subject: WeakCache {
-            before: None,
-            after: Some(told),
-        },
-        second: WeakCache::default(),
-    };
-    router.handle(secs(1), RouterInput::Site(Box::new(reply)));
+    open_with_lease(router, open, (lease, is_exclusive), told);
 }
 
 /// A client wants 8000 bytes, which whoever is asked may send itself.

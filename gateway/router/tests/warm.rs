@@ -5,10 +5,9 @@ mod script;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossdock_names::{Incarnation, NodeId, Version};
+use crossdock_names::{NodeId, Version};
 use crossdock_peer::{
-    CallId, FileLease, LeaseId, NodeAnswer, NodeError, NodeRequest, ReadVersion, SiteAnswer,
-    SiteReply, WeakCache,
+    CallId, LeaseId, NodeAnswer, NodeError, NodeRequest, ReadVersion, SiteAnswer,
 };
 use crossdock_router::{Router, RouterEffect, RouterInput};
 use crossdock_types::{Payload, Time, WallTime};
@@ -37,31 +36,9 @@ fn begin_at(
     ask(router, now, id, read(offset, 10));
     if let Some((is_exclusive, changed)) = lease {
         let [open] = expect(router, vec![Seen::OpenRead]);
-        let lease = FileLease {
-            id: LeaseId(1 << 32 | id),
-            is_exclusive,
-            lasts_ms: 1500,
-            wall: WallTime(1_000_000_000_000),
-            writable_bytes: 1 << 30,
-        };
-        let opened = SiteAnswer::Opened {
-            layout: layout(),
-            incarnation: Incarnation(1),
-            lease: Some(lease),
-        };
         let mut told = attributes(END);
         told.changed = changed;
-        let subject = WeakCache {
-            before: None,
-            after: Some(told),
-        };
-        let reply = SiteReply {
-            id: open,
-            outcome: Ok(opened),
-            subject,
-            second: WeakCache::default(),
-        };
-        router.handle(secs(1), RouterInput::Site(Box::new(reply)));
+        open_with_lease(router, open, (id, is_exclusive), told);
     }
     asked(router)
 }

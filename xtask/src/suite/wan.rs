@@ -6,7 +6,7 @@ mod far;
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::process::Output;
+use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -50,26 +50,25 @@ pub(super) fn run(stage: &Stage<'_>) -> Result<()> {
     far::stopped_while_downloading(stage).context("a far depot stopped during a download")
 }
 
-/// Starts a command, has something happen in the middle of it, and waits for its end.
+/// Starts a command, has something happen after that time, and waits for its end.
 fn while_running(
-    wan: &mut Wan,
-    words: &[&str],
-    middle: impl FnOnce(&mut Wan) -> Result<()>,
+    mut command: Command,
+    after: Duration,
+    middle: impl FnOnce() -> Result<()>,
 ) -> Result<Output> {
-    let mut command = wan.command(words);
     let began = Instant::now();
     let child = command
-        .stdout(std::process::Stdio::piped())
-        .stderr(std::process::Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
         .spawn()?;
     let waiting = thread::spawn(move || child.wait_with_output());
-    thread::park_timeout(MIDDLE);
+    thread::park_timeout(after);
     ensure!(
         !waiting.is_finished(),
-        "{words:?} took {:?} only: nothing happens in the middle of it",
+        "{command:?} took {:?} only: nothing happens in the middle of it",
         began.elapsed()
     );
-    middle(wan)?;
+    middle()?;
     match waiting.join() {
         Ok(output) => Ok(output?),
         Err(_) => bail!("it has panicked"),
@@ -112,7 +111,7 @@ fn upload<'words>(exnode: &'words str, depots: &'words str) -> Vec<&'words str> 
 fn killed_while_uploading(wan: &mut Wan, film: &[u8]) -> Result<()> {
     let depots = wan.depots_words(RATES.len());
     let words = [&upload("up.xnd", &depots)[..], &["--direct"]].concat();
-    let uploaded = while_running(wan, &words, |wan| wan.kill(1))?;
+    let uploaded = while_running(wan.command(&words), MIDDLE, || wan.kill(1))?;
     expect_success(&uploaded)?;
     expect_film(wan, "up.xnd", film)?;
     wan.start(1)?;
@@ -133,7 +132,7 @@ fn killed_while_downloading(wan: &mut Wan, film: &[u8]) -> Result<()> {
         "3s",
         "--json",
     ];
-    let downloaded = while_running(wan, &words, |wan| wan.kill(0))?;
+    let downloaded = while_running(wan.command(&words), MIDDLE, || wan.kill(0))?;
     expect_success(&downloaded)?;
     ensure!(fs::read(wan.local("back"))? == film, "other bytes");
     wan.start(0)
@@ -151,7 +150,7 @@ fn killed_while_copying(wan: &mut Wan, film: &[u8]) -> Result<()> {
         &["--duration", "10m", "--timeout", "3s", "--json"],
     ]
     .concat();
-    let copied = while_running(wan, &words, |wan| wan.kill(2))?;
+    let copied = while_running(wan.command(&words), MIDDLE, || wan.kill(2))?;
     match copied.status.success() {
         true => {
             let told = expect_success(&copied)?;

@@ -13,9 +13,9 @@ use crossdock_names::{
     SetId, SiteId, SiteRecord, Version,
 };
 use crossdock_peer::{
-    Attributes, Call, CallId, Caller, Device, DuplicateKey, FileKind, FileLayout, NodeAnswer,
-    NodeError, NodeReply, NodeRequest, OpenFor, SiteAnswer, SiteError, SiteOperation, SiteReply,
-    SiteRequest, Stability, WeakCache, WriterId,
+    Attributes, Call, CallId, Caller, Device, DuplicateKey, FileKind, FileLayout, FileLease,
+    LeaseId, NodeAnswer, NodeError, NodeReply, NodeRequest, OpenFor, SiteAnswer, SiteError,
+    SiteOperation, SiteReply, SiteRequest, Stability, WeakCache, WriterId,
 };
 use crossdock_router::{Router, RouterConfig, RouterEffect, RouterInput};
 use crossdock_types::{Payload, Time, WallTime};
@@ -464,4 +464,36 @@ pub(crate) fn write_unstable(router: &mut Router, id: u64, incarnation: u64) {
     node(router, column_write, written(incarnation));
     let [push] = expect(router, vec![Seen::Push(T + 1, true, Stability::Unstable)]);
     site(router, push, Ok(SiteAnswer::Done), T + 1);
+}
+
+/// The site opens the file, and gives a lease of that number.
+pub(crate) fn open_with_lease(
+    router: &mut Router,
+    open: CallId,
+    (number, is_exclusive): (u64, bool),
+    told: Attributes,
+) {
+    let lease = FileLease {
+        id: LeaseId(1 << 32 | number),
+        is_exclusive,
+        lasts_ms: 1500,
+        wall: WallTime(1_000_000_000_000),
+        writable_bytes: 1 << 30,
+    };
+    let opened = SiteAnswer::Opened {
+        layout: layout(),
+        incarnation: Incarnation(1),
+        lease: Some(lease),
+    };
+    let subject = WeakCache {
+        before: None,
+        after: Some(told),
+    };
+    let reply = SiteReply {
+        id: open,
+        outcome: Ok(opened),
+        subject,
+        second: WeakCache::default(),
+    };
+    router.handle(secs(1), RouterInput::Site(Box::new(reply)));
 }

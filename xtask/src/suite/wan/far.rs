@@ -3,12 +3,12 @@
 use std::fs;
 use std::path::Path;
 use std::process::Stdio;
-use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
+use super::{expect_success, while_running};
 use crate::process::run;
 use crate::rig::depots;
 use crate::rig::network::Network;
@@ -59,31 +59,12 @@ pub(super) fn stopped_while_downloading(stage: &Stage<'_>) -> Result<()> {
 
     let download = ["download", "film.xnd", "-o", "back", "--forecasts", "off"];
     let more = ["--report", "report.json", "--timeout", "3s", "--json"];
-    let mut download = crossdock(&[&download[..], &more].concat());
-    let child = download
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()?;
-    let waiting = thread::spawn(move || child.wait_with_output());
-    thread::park_timeout(MIDDLE);
-    ensure!(
-        !waiting.is_finished(),
-        "nothing happens in the middle of it"
-    );
-    let node = STOPPED.to_string();
-    run(&mut crossdock(&[
-        "node",
-        "stop",
-        &node,
-        "--admin",
-        &pool.admin,
-    ]))?;
-    let Ok(downloaded) = waiting.join() else {
-        bail!("it has panicked");
-    };
-    let downloaded = downloaded?;
-    let said = String::from_utf8_lossy(&downloaded.stderr);
-    ensure!(downloaded.status.success(), "{said}");
+    let download = crossdock(&[&download[..], &more].concat());
+    let downloaded = while_running(download, MIDDLE, || {
+        let words = ["node", "stop", &STOPPED.to_string(), "--admin", &pool.admin];
+        run(&mut crossdock(&words))
+    })?;
+    expect_success(&downloaded)?;
     ensure!(fs::read(folder.join("back"))? == film, "other bytes");
     many_have_helped(&folder.join("report.json"))
 }
