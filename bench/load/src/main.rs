@@ -96,7 +96,7 @@ struct Run {
     /// By datagrams, for `random-read`.
     #[arg(long)]
     udp: bool,
-    /// Files of each client: that an earlier run has made, or that `sfs` makes.
+    /// Files of each client: that an earlier run has made, or that `sfs` and `write-files` make.
     #[arg(long, default_value_t = 1)]
     files: usize,
     /// Part of every name, so that runs do not meet.
@@ -166,13 +166,19 @@ fn measure(flags: &Run) -> anyhow::Result<Value> {
         Kind::RandomRead if flags.udp => {
             repeated = udp::drive(&mut clients, flags, limit, &mut latencies_us)?;
         }
-        _ => drive(&mut clients, flags.outstanding, limit, &mut latencies_us)?,
+        kind => match kind.of_each_file() {
+            Some(kind) => each_file(&mut clients, kind, flags, &mut latencies_us)?,
+            None => drive(&mut clients, flags.outstanding, limit, &mut latencies_us)?,
+        },
     }
     let seconds = started.elapsed().as_secs_f64();
     let spent = meter.stop()?;
 
     if !flags.keep {
         for client in &mut clients {
+            if flags.work.of_each_file().is_some() {
+                client.clean_files()?;
+            }
             client.clean()?;
         }
     }
@@ -269,6 +275,22 @@ fn drive(
     }
     for client in clients {
         client.finish().context("the last request")?;
+    }
+    Ok(())
+}
+
+/// All clients write or read a file, and when all have done so the next one.
+fn each_file(
+    clients: &mut [Workload],
+    kind: Kind,
+    flags: &Run,
+    latencies_us: &mut Vec<u64>,
+) -> anyhow::Result<()> {
+    for number in 0..flags.files {
+        for client in &mut *clients {
+            client.begin_file(kind, number)?;
+        }
+        drive(clients, flags.outstanding, Duration::MAX, latencies_us)?;
     }
     Ok(())
 }

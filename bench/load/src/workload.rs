@@ -64,6 +64,10 @@ pub(crate) enum Kind {
     Sfs,
     /// One READ as `random-read` has them, then four LOOKUPs, and so on.
     Generic,
+    /// One new file after the other, each from its beginning, with a COMMIT at its end.
+    WriteFiles,
+    /// The files that `write-files` made, one after the other.
+    ReadFiles,
 }
 
 /// What has to be there before requests of a kind make sense.
@@ -90,7 +94,18 @@ impl Kind {
                 | Self::RandomRead
                 | Self::RandomWrite
                 | Self::RandomSync
+                | Self::WriteFiles
+                | Self::ReadFiles
         )
+    }
+
+    /// What each of many files is asked for, one after the other.
+    pub(crate) const fn of_each_file(self) -> Option<Self> {
+        match self {
+            Self::WriteFiles => Some(Self::Write),
+            Self::ReadFiles => Some(Self::Read),
+            _ => None,
+        }
     }
 
     /// Whether a COMMIT belongs to it.
@@ -118,10 +133,13 @@ impl Kind {
             Self::Lookup | Self::RandomLookup | Self::Generic => Procedure::Lookup,
             Self::Create => Procedure::Create,
             Self::Remove => Procedure::Remove,
-            Self::Read | Self::RandomRead => Procedure::Read,
-            Self::Write | Self::Scatter | Self::Sync | Self::RandomWrite | Self::RandomSync => {
-                Procedure::Write
-            }
+            Self::Read | Self::RandomRead | Self::ReadFiles => Procedure::Read,
+            Self::Write
+            | Self::Scatter
+            | Self::Sync
+            | Self::RandomWrite
+            | Self::RandomSync
+            | Self::WriteFiles => Procedure::Write,
             Self::Setattr => Procedure::Setattr,
             Self::Rename => Procedure::Rename,
             Self::Readdirplus => Procedure::Readdirplus,
@@ -241,15 +259,33 @@ impl Workload {
         self.directory = made
             .object
             .with_context(|| format!("MKDIR {name}: no handle"))?;
+        self.create(FILE)
+    }
+
+    /// Makes a file, which requests are about from now on.
+    fn create(&mut self, name: &str) -> anyhow::Result<()> {
         let directory = self.directory;
         let created = self.connection.nfs(&Call::Create(Create {
-            location: location(&directory, FILE),
+            location: location(&directory, name),
             how: CreateHow::Guarded(mode(0o644)),
         }))?;
         let Reply::Create(Ok(created)) = created else {
-            bail!("CREATE {FILE}: {created:?}")
+            bail!("CREATE {name}: {created:?}")
         };
         self.file = created.object.context("CREATE: no handle")?;
+        Ok(())
+    }
+
+    /// Begins to write or read one of many files, all of it.
+    pub(crate) fn begin_file(&mut self, kind: Kind, number: usize) -> anyhow::Result<()> {
+        let name = number.to_string();
+        if kind == Kind::Write {
+            self.create(&name)?;
+        } else {
+            let directory = self.directory;
+            self.file = self.look_up(&directory, &name)?;
+        }
+        self.begin(kind, self.span / self.size);
         Ok(())
     }
 
@@ -349,12 +385,24 @@ impl Workload {
     /// Removes what holds space.
     pub(crate) fn clean(&mut self) -> anyhow::Result<()> {
         if self.kind.is_bulk() {
-            let directory = self.directory;
-            let reply = self
-                .connection
-                .nfs(&Call::Remove(location(&directory, FILE)))?;
-            ensure!(matches!(reply, Reply::Remove(Ok(_))), "REMOVE: {reply:?}");
+            self.remove(FILE)?;
         }
+        Ok(())
+    }
+
+    /// Likewise, of many files.
+    pub(crate) fn clean_files(&mut self) -> anyhow::Result<()> {
+        (0..self.files).try_for_each(|number| self.remove(&number.to_string()))
+    }
+
+    fn remove(&mut self, name: &str) -> anyhow::Result<()> {
+        let directory = self.directory;
+        let call = Call::Remove(location(&directory, name));
+        let reply = self.connection.nfs(&call)?;
+        ensure!(
+            matches!(reply, Reply::Remove(Ok(_))),
+            "REMOVE {name}: {reply:?}"
+        );
         Ok(())
     }
 
@@ -394,11 +442,13 @@ impl Workload {
                 directory_count_bytes: LISTING_BYTES,
                 count_bytes: LISTING_BYTES,
             }),
-            Kind::Read => self.read(&file, self.offset(self.span)),
+            Kind::Read | Kind::ReadFiles => self.read(&file, self.offset(self.span)),
             Kind::RandomRead => self.read(&file, self.random_offset()),
             Kind::RandomWrite => self.write(&file, self.random_offset(), StableHow::Unstable),
             Kind::RandomSync => self.write(&file, self.random_offset(), StableHow::FileSync),
-            Kind::Write => self.write(&file, self.offset(self.span), StableHow::Unstable),
+            Kind::Write | Kind::WriteFiles => {
+                self.write(&file, self.offset(self.span), StableHow::Unstable)
+            }
             Kind::Scatter => {
                 let offset = SMALL_BYTES as u64 + 2 * self.offset(self.span / 2);
                 self.write(&file, offset, StableHow::Unstable)

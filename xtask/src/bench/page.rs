@@ -118,7 +118,9 @@ answered before it is durable, and a SYNCHRONIZE CACHE at the end of each run co
 it keeps to FUA was not looked into. *From the disk*: Crossdock has just been started and the page cache emptied; fio is past the page cache, on a file
 of its own. CPU time is that of all threads of the target's process. Goals stand beside each peer. *Blocks beside a
 file* are both Crossdock's: the ratio is that of iNAS's table (there 1.23 at 1 KiB, 1.06 at 1 MiB); the file is read and written by the raw NFS client of the
-other benchmarks, in one connection, too. *Bytes copied* are those that the server copies in its own memory in pieces of 4 KiB and more, counted by probes at the C library's
+other benchmarks, in one connection, too. *At once*: two load generators on one processor; the sum of both stands beside half of what each has alone. *Files one after the other*: 400 MiB in files of
+one size, each written from its beginning to its end with a COMMIT, then all read in that order, requests of up to 1 MiB, eight ahead within a file; *neither* is one modelled disk and `--zero-copy off` (the paper has 21 to 80 MB/s reading and 7 to 30
+writing with files of 100 MB). *Bytes copied* are those that the server copies in its own memory in pieces of 4 KiB and more, counted by probes at the C library's
 `memcpy`; with `--zero-copy off` it copies each bulk byte once on its way.
 ";
 

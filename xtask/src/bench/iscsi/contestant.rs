@@ -281,6 +281,28 @@ impl Ours {
         figures(self.over_nfs(paths), &flags, paths).context("a file over NFS")
     }
 
+    /// Writes files one after the other over NFS, or reads those that were written, which ends
+    /// them.
+    pub(super) fn files(
+        &self,
+        paths: &Paths,
+        name: &str,
+        work: &str,
+        (size, all_bytes): (u64, u64),
+    ) -> Result<Value> {
+        let is_first = work == "write-files";
+        let flags: Flags = vec![
+            flag("--work", work),
+            flag("--size", size.min(1 << 20)),
+            flag("--outstanding", 8),
+            flag("--span", size),
+            flag("--files", all_bytes / size),
+            flag("--name", name),
+            flag(if is_first { "--keep" } else { "--again" }, ""),
+        ];
+        figures(self.over_nfs(paths), &flags, paths).context("files over NFS")
+    }
+
     fn over_nfs(&self, paths: &Paths) -> Command {
         let mut command = generator(paths);
         command.args(["run", "--server", &self.nfs]);

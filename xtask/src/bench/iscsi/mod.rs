@@ -6,18 +6,19 @@
 
 mod contestant;
 mod copies;
+mod files;
 mod modelled;
 mod rows;
 
 use std::fs;
 use std::path::Path;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, anyhow, ensure};
 use rustix::thread::sched_getaffinity;
 use serde_json::Value;
 
-use super::figures::{Comparison, Figure, Sample, row as result_row};
-use super::nfs::{LOAD_CPU, SERVER_CPU, drop_page_cache, fio_cold, number, sample, summary};
+use super::figures::{Figure, Sample, row as result_row};
+use super::nfs::{LOAD_CPU, SERVER_CPU, drop_page_cache, fio_cold, sample, summary};
 use super::parse;
 use crate::paths::Paths;
 use contestant::{Contestant, LUN_BYTES, Ours};
@@ -67,7 +68,19 @@ pub(crate) fn run_as_root(paths: &Paths, words: &[&str]) -> Result<bool> {
     }
     if is_wanted(rows::FILES) {
         for size in FILE_SIZES {
-            keep(rows::FILES, field.files(size, times));
+            keep(
+                rows::FILES,
+                files::each_alone(&mut field.ours, paths, size, times),
+            );
+        }
+    }
+    if is_wanted(rows::TOGETHER) {
+        let made = files::make(&field.ours, paths);
+        for size in FILE_SIZES {
+            let measured = made.as_ref().map_err(|error| anyhow!("{error:#}"));
+            let measured =
+                measured.and_then(|()| files::together(&mut field.ours, paths, size, times));
+            keep(rows::TOGETHER, measured);
         }
     }
     if [copies::ROW, copies::COSTS].into_iter().any(is_wanted) {
@@ -85,6 +98,12 @@ pub(crate) fn run_as_root(paths: &Paths, words: &[&str]) -> Result<bool> {
     drop(field);
     if is_wanted(modelled::SETS) {
         keep(modelled::SETS, modelled::sets(paths, &folder, times));
+    }
+    if is_wanted(modelled::FILES) {
+        for size in modelled::FILE_SIZES {
+            let measured = modelled::files(paths, &folder, size, times);
+            keep(modelled::FILES, measured);
+        }
     }
     if is_wanted(modelled::DEFRAG) {
         keep(modelled::DEFRAG, modelled::defrag(paths, &folder, times));
@@ -179,50 +198,6 @@ impl<'run> Field<'run> {
                 let goal = goal.filter(|_| figure == Figure::Rate);
                 let result = result_row(label, figure, false, ours, (name, theirs), goal);
                 results.extend(result);
-            }
-        }
-        Ok(results)
-    }
-
-    /// The same bytes as blocks and as a file, each alone (iNAS, table 1).
-    fn files(&self, size: u32, (rounds, seconds): (usize, f64)) -> Result<Vec<Value>> {
-        let mut results = Vec::new();
-        for is_write in [false, true] {
-            let [mut blocks, mut files]: [Vec<Value>; 2] = Default::default();
-            for round in 0..rounds.div_ceil(2) {
-                blocks.push(
-                    self.ours
-                        .block
-                        .load(self.paths, &rows::block_flags(size, is_write, seconds))?,
-                );
-                // Another one each time: a name is used once.
-                let name = format!("file-{size}-{is_write}-{round}");
-                let wanted = (size, is_write, seconds);
-                files.push(self.ours.file_load(self.paths, &name, wanted)?);
-            }
-            let verb = if is_write { "write" } else { "read" };
-            let of = |figures: &[Value], figure: fn(&Value) -> Result<f64>| {
-                figures.iter().map(figure).collect::<Result<Vec<f64>>>()
-            };
-            let rate =
-                |figures: &Value| Ok(number(figures, "bytes")? / 1e6 / number(figures, "seconds")?);
-            for (name, unit, figure, is_less_better) in [
-                ("", "MB/s", rate as fn(&Value) -> Result<f64>, false),
-                ("-mean", "µs", |figures| number(figures, "mean_us"), true),
-            ] {
-                let comparison = Comparison {
-                    row: &format!("block-{verb}{name}"),
-                    variant: "blocks (iSCSI) beside a file (NFS) of the same pool, eight \
-                              outstanding, here and there, from memory"
-                        .to_owned(),
-                    place: Some((verb.to_owned(), size as usize)),
-                    unit,
-                    ours: &of(&blocks, figure)?,
-                    peer: (&format!("file, {}", rows::told(size)), &of(&files, figure)?),
-                    is_less_better,
-                    goal: None,
-                };
-                results.push(comparison.json());
             }
         }
         Ok(results)

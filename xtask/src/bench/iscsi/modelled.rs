@@ -1,6 +1,6 @@
 //! On modelled disks with one arm each (bench/slowdisk), whose reads and writes take what an
-//! arm takes: one to four sets striped into one space, kinds of sets, and one disk before and
-//! after the defragmenter (iNAS, section 5). The node's journal is on the machine's own disk.
+//! arm takes: one to four sets striped into one space, kinds of sets, sequential files with and
+//! without what iNAS gains by (its figure 5), and one disk before and after the defragmenter. The node's journal is on the machine's own disk.
 
 use std::fs;
 use std::path::Path;
@@ -22,6 +22,7 @@ use crate::rig::slowdisk::{self, Slowdisk};
 
 /// The rows.
 pub(super) const SETS: &str = "sets";
+pub(super) const FILES: &str = "sequential-files";
 pub(super) const DEFRAG: &str = "defrag";
 
 /// Bytes of a disk.
@@ -45,6 +46,19 @@ const POOLS: [(&str, &[(&str, usize)]); 6] = [
     ("parity over 3 disks", &[("parity", 3)]),
 ];
 
+/// Pools of sequential files: a name, how many sets of one disk, and whether zero copy is on
+/// (iNAS, figure 5).
+const MECHANISMS: [(&str, usize, bool); 4] = [
+    ("neither", 1, false),
+    ("zero copy", 1, true),
+    ("4 sets", 4, false),
+    ("4 sets and zero copy", 4, true),
+];
+
+/// Bytes of a file, and of all that are read or written in a run.
+pub(super) const FILE_SIZES: [u64; 5] = [64 << 10, 512 << 10, 1 << 20, 10 << 20, 100 << 20];
+const FILES_BYTES: u64 = 400 << 20;
+
 /// The paper's gains of striping with zero copy.
 const GOALS: [(&str, f64); 2] = [("read", 3.8), ("write", 4.3)];
 
@@ -56,6 +70,18 @@ struct Pool {
 
 impl Pool {
     fn start(paths: &Paths, folder: &Path, sets: &[(&str, usize)]) -> Result<Self> {
+        let pool = Self::empty(paths, folder, sets, true)?;
+        pool.ours.block.fill(paths)?;
+        Ok(pool)
+    }
+
+    /// One with nothing on its disks.
+    fn empty(
+        paths: &Paths,
+        folder: &Path,
+        sets: &[(&str, usize)],
+        zero_copy: bool,
+    ) -> Result<Self> {
         let mut disks = Vec::new();
         let mut spec = Vec::new();
         for (kind, count) in sets {
@@ -70,9 +96,9 @@ impl Pool {
         }
         let spec = spec.join(";");
         // What is read in sequence again and again is never in memory.
-        let more = ["--disks", &spec, "--cache", "32M"];
+        let zero_copy = if zero_copy { "on" } else { "off" };
+        let more = ["--disks", &spec, "--cache", "32M", "--zero-copy", zero_copy];
         let ours = Ours::start_with(paths, folder, &more)?;
-        ours.block.fill(paths)?;
         Ok(Self { ours, disks })
     }
 
@@ -149,6 +175,57 @@ pub(super) fn sets(
                 peer: (POOLS[0].0, &rates[0][at]),
                 is_less_better: false,
                 goal: (sets.len() == 4).then_some(*gain),
+            };
+            results.push(comparison.json());
+        }
+    }
+    Ok(results)
+}
+
+/// Files of one size, so many that it is 400 MiB in all, written one after the other and then read
+/// so, over NFS.
+pub(super) fn files(
+    paths: &Paths,
+    folder: &Path,
+    size: u64,
+    (rounds, _): (usize, f64),
+) -> Result<Vec<Value>> {
+    prepare(paths)?;
+    let told = match size {
+        size if size < 1 << 20 => format!("{} KiB", size >> 10),
+        size => format!("{} MiB", size >> 20),
+    };
+    let mut rates = [const { [const { Vec::new() }; 2] }; MECHANISMS.len()];
+    for ((_, sets, zero_copy), rates) in MECHANISMS.iter().zip(&mut rates) {
+        let folder = folder.join(format!("files-{size}-{sets}-{zero_copy}"));
+        let sets = vec![("stripe", 1); *sets];
+        let pool = Pool::empty(paths, &folder, &sets, *zero_copy)?;
+        for round in 0..rounds.div_ceil(2) {
+            let name = format!("round-{round}");
+            for (work, rates) in ["write-files", "read-files"].into_iter().zip(&mut *rates) {
+                pool.pace(true)?;
+                let figures = pool.ours.files(paths, &name, work, (size, FILES_BYTES));
+                pool.pace(false)?;
+                let figures = figures?;
+                rates.push(number(&figures, "bytes")? / 1e6 / number(&figures, "seconds")?);
+            }
+        }
+    }
+    let mut results = Vec::new();
+    for ((name, sets, zero_copy), measured) in MECHANISMS.iter().zip(&rates).skip(1) {
+        for (at, work) in ["write", "read"].into_iter().enumerate() {
+            let gain = GOALS.iter().find(|(name, _)| *name == work);
+            // The paper tells of its largest files only.
+            let is_theirs = *sets == 4 && *zero_copy && Some(&size) == FILE_SIZES.last();
+            let comparison = Comparison {
+                row: &format!("sequential-{work}-{}", told.replace(' ', "-")),
+                variant: format!("{name}: files over NFS, one after the other, on modelled disks"),
+                place: Some((format!("{work}, {name}"), usize::try_from(size)?)),
+                unit: "MB/s",
+                ours: &measured[at],
+                peer: (MECHANISMS[0].0, &rates[0][at]),
+                is_less_better: false,
+                goal: gain.filter(|_| is_theirs).map(|(_, gain)| *gain),
             };
             results.push(comparison.json());
         }

@@ -6,9 +6,18 @@ use crate::bench::figures::Figure;
 /// The row of reads from the disk, and those of blocks beside files.
 pub(super) const COLD: &str = "cold-read-32";
 pub(super) const FILES: &str = "files";
+pub(super) const TOGETHER: &str = "files-together";
 
 /// Bytes of one request of blocks beside files.
-pub(super) const FILE_SIZES: [u32; 6] = [1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20];
+pub(super) const FILE_SIZES: [u32; 11] = {
+    let mut sizes = [1 << 10; 11];
+    let mut at = 1;
+    while at < sizes.len() {
+        sizes[at] = 2 * sizes[at - 1];
+        at += 1;
+    }
+    sizes
+};
 
 /// Bytes that are read and written here and there.
 const SPAN_BYTES: u64 = 64 << 20;
@@ -109,9 +118,11 @@ pub(in crate::bench) fn names() -> Vec<&'static str> {
     let others = [
         COLD,
         FILES,
+        TOGETHER,
         super::copies::ROW,
         super::copies::COSTS,
         super::modelled::SETS,
+        super::modelled::FILES,
         super::modelled::DEFRAG,
     ];
     names.chain(others).collect()
