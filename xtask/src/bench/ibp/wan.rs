@@ -77,6 +77,9 @@ pub(super) fn download(field: &Field<'_>, keep: Keep<'_>) -> Result<()> {
     Ok(())
 }
 
+/// Of an upload: its mappings.
+const BLOCK_BYTES: usize = 1 << 20;
+
 /// To one depot at the far end, with more and more threads.
 pub(super) fn upload(field: &Field<'_>, keep: Keep<'_>) -> Result<()> {
     let depot = depots::far(0)?;
@@ -86,10 +89,21 @@ pub(super) fn upload(field: &Field<'_>, keep: Keep<'_>) -> Result<()> {
         true => &[1, 2, 4, 8, 16, 32],
         false => &[1, 8, 32],
     };
+    let uploaded = world.folder.join("uploaded.xnd");
+    let mappings: Vec<String> = (0..BYTES.div_ceil(BLOCK_BYTES))
+        .map(|number| number.to_string())
+        .collect();
     let mut one: Option<Vec<f64>> = None;
     for &threads in all {
         let mut rates = Vec::new();
         for _ in 0..field.rounds() {
+            if uploaded.exists() {
+                // The depot has no room for what all runs store.
+                let mut trim = world.network.program(&world.binary);
+                trim.arg("trim").arg(&uploaded);
+                trim.args(["--mappings", &mappings.join(","), "--forecasts", "off"]);
+                run(trim.stdin(Stdio::null()).stdout(Stdio::null()))?;
+            }
             let count = threads.to_string();
             let mut upload = world.network.program(&world.binary);
             upload
@@ -97,7 +111,7 @@ pub(super) fn upload(field: &Field<'_>, keep: Keep<'_>) -> Result<()> {
                 .args(["--depot", &depot, "--threads", &count])
                 .args(["--connections", &count, "--forecasts", "off", "--json"])
                 .arg("-o")
-                .arg(world.folder.join("uploaded.xnd"))
+                .arg(&uploaded)
                 .arg(world.folder.join("root/film"))
                 .stdin(Stdio::null())
                 .stdout(Stdio::null());
@@ -121,7 +135,7 @@ pub(super) fn upload(field: &Field<'_>, keep: Keep<'_>) -> Result<()> {
         ]);
     }
     // What was stored is there, all of it.
-    world.rate(&mut world.tool(&world.folder.join("uploaded.xnd"), 8))?;
+    world.rate(&mut world.tool(&uploaded, 8))?;
     Ok(())
 }
 
