@@ -42,8 +42,6 @@ struct Speed {
     times: u32,
     sum: f64,
     forecaster: Forecaster,
-    /// What is to be expected; nothing before the first measurement.
-    cost: Option<f64>,
 }
 
 impl Speeds {
@@ -85,7 +83,8 @@ impl Speeds {
     }
 
     fn cost(&self, node: NodeId) -> Option<f64> {
-        self.nodes.get(&node)?.cost
+        let expected = self.nodes.get(&node)?.forecaster.forecast();
+        expected.map(|it| it.value)
     }
 }
 
@@ -97,7 +96,6 @@ impl Speed {
             return;
         }
         self.forecaster.observe(self.sum / f64::from(TIMES));
-        self.cost = self.forecaster.forecast().map(|it| it.value);
         (self.times, self.sum) = (0, 0.0);
     }
 }

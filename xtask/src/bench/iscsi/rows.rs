@@ -9,15 +9,19 @@ pub(super) const FILES: &str = "files";
 pub(super) const TOGETHER: &str = "files-together";
 
 /// Bytes of one request of blocks beside files.
-pub(super) const FILE_SIZES: [u32; 11] = {
-    let mut sizes = [1 << 10; 11];
-    let mut at = 1;
-    while at < sizes.len() {
-        sizes[at] = 2 * sizes[at - 1];
-        at += 1;
-    }
-    sizes
-};
+pub(super) const FILE_SIZES: [u32; 11] = [
+    1 << 10,
+    2 << 10,
+    4 << 10,
+    8 << 10,
+    16 << 10,
+    32 << 10,
+    64 << 10,
+    128 << 10,
+    256 << 10,
+    512 << 10,
+    1 << 20,
+];
 
 /// Bytes that are read and written here and there.
 const SPAN_BYTES: u64 = 64 << 20;
