@@ -969,7 +969,7 @@ impl Host {
         while let Some(effect) = self.door.poll_effect() {
             match effect {
                 NfsEffect::Router(call) => self.ask_router(RouterInput::Request(call)),
-                NfsEffect::ReadFor(flow, call) => self.ask_router(RouterInput::ReadFor(flow, call)),
+                NfsEffect::ReadFor(flow, choice, call) => self.read_for(flow, choice, call),
                 NfsEffect::ReadHot(call) => self.ask_router(RouterInput::ReadHot(call)),
                 NfsEffect::Withdraw(id) => {
                     self.queue

@@ -21,9 +21,7 @@ impl Host {
         while let Some(effect) = self.http.poll_effect() {
             match effect {
                 HttpEffect::Router(call) => self.ask_router(RouterInput::Request(call)),
-                HttpEffect::ReadFor(flow, call) => {
-                    self.ask_router(RouterInput::ReadFor(flow, call))
-                }
+                HttpEffect::ReadFor(flow, choice, call) => self.read_for(flow, choice, call),
                 HttpEffect::ReadHot(call) => self.ask_router(RouterInput::ReadHot(call)),
                 HttpEffect::Locate(id, wanted) => self.locate(now, wall, id, *wanted),
                 HttpEffect::Withdraw(id) => {

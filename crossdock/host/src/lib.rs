@@ -77,6 +77,6 @@ pub use policy::{PolicyError, PolicyTicket};
 pub use profiles::DiskProfile;
 pub use quotas::{PlacedQuota, QuotaError, QuotaTicket};
 pub use ranges::LOG_PIECE_BYTES;
-pub use transfer::{TransferFigures, TunnelEnd};
+pub use transfer::{TransferFigures, TunnelEnd, Window};
 pub use watch::{HostStatus, NodeFigures, ScrubProgress};
 pub use web::{SignError, TokenError, TokenTicket};

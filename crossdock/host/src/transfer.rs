@@ -16,7 +16,10 @@ use crossdock_inflator::{Ends, Filled, GatewayPin, Inflator, Rights};
 use crossdock_limits::{OBJECT_IO_BYTES_MAX, PINS_RELEASED_MAX};
 use crossdock_link::{Frame, Role};
 use crossdock_names::HostId;
-use crossdock_peer::{Flow, NodeAnswer, Transfer, Transport, TunnelSecret};
+use crossdock_peer::{
+    Call, Choice, Flow, NodeAnswer, SiteRequest, Transfer, Transport, TunnelSecret,
+};
+use crossdock_router::RouterInput;
 use crossdock_tunnel::TunnelKey;
 use crossdock_types::{Extent, Payload, Released, Time};
 
@@ -57,6 +60,18 @@ pub struct TransferFigures {
     pub inflator: crossdock_inflator::Figures,
 }
 
+/// The congestion window of a client's connection, as far as it says what nodes may send in it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Window {
+    /// Whatever they should.
+    #[default]
+    Wide,
+    /// So much is lost that their sending saves nothing: what a rule says that they send.
+    Short,
+    /// Nothing at all.
+    Small,
+}
+
 /// Both sides of it.
 #[derive(Default)]
 pub(crate) struct Transfers {
@@ -67,8 +82,8 @@ pub(crate) struct Transfers {
     release_due: Option<Time>,
     /// Which hosts have been asked for bytes of a connection: of a gateway.
     asked: BTreeMap<Flow, BTreeSet<HostId>>,
-    /// Connections in which nobody is asked for now, as their windows are small.
-    narrow: BTreeSet<Flow>,
+    /// Connections in which nodes are asked less for now.
+    windows: BTreeMap<Flow, Window>,
     /// Of a host with nodes that can send as gateways, or of a gateway that can as itself.
     sending: Option<Sending>,
 }
@@ -256,23 +271,36 @@ impl Host {
         })
     }
 
-    /// The congestion window of a client's connection is small after losses, or is so no longer: nodes
-    /// are not to send in it meanwhile.
-    pub fn narrow(&mut self, flow: Flow, is_narrow: bool) {
-        match is_narrow {
-            true => self.transfers.narrow.insert(flow),
-            false => self.transfers.narrow.remove(&flow),
+    /// What the congestion window of a client's connection is now.
+    pub fn note_window(&mut self, flow: Flow, window: Window) {
+        match window {
+            Window::Wide => self.transfers.windows.remove(&flow),
+            Window::Short | Window::Small => self.transfers.windows.insert(flow, window),
         };
+    }
+
+    fn window(&self, flow: Flow) -> Window {
+        let windows = &self.transfers.windows;
+        windows.get(&flow).copied().unwrap_or_default()
+    }
+
+    /// A door asks for bytes that may stay at a node, as the policy has it.
+    pub(crate) fn read_for(&mut self, flow: Flow, choice: Choice, call: Box<Call<SiteRequest>>) {
+        let is_worth_it = choice.is_by_rule || self.window(flow) == Window::Wide;
+        self.ask_router(match is_worth_it {
+            true => RouterInput::ReadFor(flow, call),
+            false => RouterInput::Request(call),
+        });
     }
 
     /// The connection for which bytes of a read may stay at a node, if they may now.
     pub(crate) fn flow_for(&self, flow: Flow) -> Option<Flow> {
-        (!self.transfers.narrow.contains(&flow)).then_some(flow)
+        (self.window(flow) != Window::Small).then_some(flow)
     }
 
     /// A connection of a client is over: nobody fills packets of it any more.
     pub fn end_flow(&mut self, flow: Flow) {
-        self.transfers.narrow.remove(&flow);
+        self.transfers.windows.remove(&flow);
         self.end_refills(flow);
         let own = self.host_id();
         let asked = self.transfers.asked.remove(&flow);

@@ -11,7 +11,7 @@ use crossdock_limits::DELIVERY_RECORDS_KEPT;
 use crossdock_names::FileRef;
 use crossdock_pace::Pace;
 use crossdock_peer::{Call, CallId, DuplicateKey, Policy, SiteOperation, SiteRequest};
-use crossdock_router::{Bulk, Heat, RoutedReply};
+use crossdock_router::{Heat, RoutedReply};
 use crossdock_types::{Payload, Time, WallTime};
 use crossdock_web::Gate;
 
@@ -528,29 +528,25 @@ impl HttpDoor {
             duplicate,
             operation,
         };
-        let call = self.next_call();
-        self.calls.insert(call, Pending::Of(id, what));
-        let bulk = match what {
-            What::Piece => self.bulk_of(id),
-            What::Step | What::Check => Bulk::Relayed,
+        let call_id = self.next_call();
+        self.calls.insert(call_id, Pending::Of(id, what));
+        let call = self.call(now, call_id, request);
+        let effect = match what {
+            What::Piece => self.read(id, call),
+            What::Step | What::Check => HttpEffect::Router(call),
         };
-        self.send_call(now, call, request, bulk);
-        Some(call)
+        self.effects.push_back(effect);
+        Some(call_id)
     }
 
-    /// Asks the router.
-    fn send_call(&mut self, now: Time, id: CallId, request: SiteRequest, bulk: Bulk) {
+    /// What the router is asked.
+    fn call(&self, now: Time, id: CallId, request: SiteRequest) -> Box<Call<SiteRequest>> {
         let deadline = now + self.config.patience;
-        let call = Box::new(Call {
+        Box::new(Call {
             id,
             deadline,
             request,
-        });
-        self.effects.push_back(match bulk {
-            Bulk::Relayed => HttpEffect::Router(call),
-            Bulk::Kept => HttpEffect::ReadHot(call),
-            Bulk::For(flow) => HttpEffect::ReadFor(flow, call),
-        });
+        })
     }
 
     fn next_call(&mut self) -> CallId {
@@ -573,7 +569,8 @@ impl HttpDoor {
         request.duplicate = Some(key);
         let call = self.next_call();
         self.calls.insert(call, Pending::Forgotten);
-        self.send_call(now, call, request, Bulk::Relayed);
+        let call = self.call(now, call, request);
+        self.effects.push_back(HttpEffect::Router(call));
     }
 
     /// What this call makes is to be removed.

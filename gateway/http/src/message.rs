@@ -10,7 +10,7 @@ use crossdock_http1::HeadLimits;
 use crossdock_limits::{
     HTTP_BODY_BYTES_MAX, HTTP_CONNECTIONS_MAX, HTTP_INBOX_BYTES_MAX, HTTP_UPLOAD_BYTES_MAX,
 };
-use crossdock_peer::{Call, CallId, Flow, Policy, SiteRequest};
+use crossdock_peer::{Call, CallId, Choice, Flow, Policy, SiteRequest};
 use crossdock_router::{ReadAhead, RoutedReply};
 use crossdock_types::{Fill, Payload};
 use crossdock_web::{Gate, ReadPolicy};
@@ -167,8 +167,8 @@ pub enum HttpEffect {
     Advise(Advice),
     /// Ask the router.
     Router(Box<Call<SiteRequest>>),
-    /// The same of a read whose bytes go to the client in this connection.
-    ReadFor(Flow, Box<Call<SiteRequest>>),
+    /// The same of a read whose bytes go to the client in this connection, as the policy has it.
+    ReadFor(Flow, Choice, Box<Call<SiteRequest>>),
     /// The same of a read of a file that is read again and again.
     ReadHot(Box<Call<SiteRequest>>),
     /// Find the node that has all of this, and sign a URL for it.

@@ -107,7 +107,7 @@ impl HttpDoor {
             true => Way::default(),
             false => self.way(now, id, attributes, (status, bytes)),
         };
-        if way.mode == TransferMode::Redirect
+        if way.choice.mode == TransferMode::Redirect
             && let Some(range) = self.redirectable(id, &content)
         {
             return self.locate(id, attributes, name, range);

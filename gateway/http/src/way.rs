@@ -1,12 +1,13 @@
 //! Which way the bytes of a response go, as the policy has it.
 
 use crossdock_http1::Status;
-use crossdock_peer::{Attributes, BulkDoor, BulkReply, BulkRequest, FileKind, TransferMode};
-use crossdock_router::Bulk;
+use crossdock_peer::{
+    Attributes, BulkDoor, BulkReply, BulkRequest, Call, Choice, FileKind, SiteRequest, TransferMode,
+};
 use crossdock_types::Time;
 
 use crate::door::HttpDoor;
-use crate::message::ConnId;
+use crate::message::{ConnId, HttpEffect};
 use crate::walk::Walk;
 
 impl HttpDoor {
@@ -56,21 +57,20 @@ impl HttpDoor {
         if choice.mode == TransferMode::Relay && connection.flow.is_some() {
             self.figures.relayed.note(choice, is_hot, bytes);
         }
-        Way {
-            mode: choice.mode,
-            is_hot,
-        }
+        Way { choice, is_hot }
     }
 
-    /// What becomes of the bytes that the stream of a connection reads.
-    pub(crate) fn bulk_of(&mut self, id: ConnId) -> Bulk {
+    /// Asks for bytes that the stream of a connection reads.
+    pub(crate) fn read(&mut self, id: ConnId, call: Box<Call<SiteRequest>>) -> HttpEffect {
         let connection = self.connections.get(&id);
         let flow = connection.and_then(|connection| connection.flow.as_deref().copied());
         let way = self.stream(id).map(|stream| stream.way);
         match (way, flow) {
-            (Some(way), Some(flow)) if way.mode != TransferMode::Relay => Bulk::For(flow),
-            (Some(way), _) if way.is_hot => Bulk::Kept,
-            _ => Bulk::Relayed,
+            (Some(way), Some(flow)) if way.choice.mode != TransferMode::Relay => {
+                HttpEffect::ReadFor(flow, way.choice, call)
+            }
+            (Some(way), _) if way.is_hot => HttpEffect::ReadHot(call),
+            _ => HttpEffect::Router(call),
         }
     }
 }
@@ -78,7 +78,7 @@ impl HttpDoor {
 /// Which way the bytes of a response go.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Way {
-    pub(crate) mode: TransferMode,
+    pub(crate) choice: Choice,
     /// Whether its file is read again and again.
     is_hot: bool,
 }
@@ -87,7 +87,10 @@ impl Default for Way {
     /// Through the gateway.
     fn default() -> Self {
         Self {
-            mode: TransferMode::Relay,
+            choice: Choice {
+                mode: TransferMode::Relay,
+                is_by_rule: false,
+            },
             is_hot: false,
         }
     }

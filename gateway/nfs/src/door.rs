@@ -13,7 +13,7 @@ use crossdock_nfs3::mount;
 use crossdock_peer::{
     Call, CallId, Choice, Flow, Policy, SiteOperation, SiteRequest, TransferMode, Transport,
 };
-use crossdock_router::{Bulk, Heat, RoutedReply, Waited};
+use crossdock_router::{Heat, RoutedReply, Waited};
 use crossdock_rpc::{CallHeader, RecordWriter, ReplyHeader};
 use crossdock_types::{Payload, Time};
 use crossdock_xdr::{Decoder, Encode};
@@ -465,18 +465,14 @@ impl NfsDoor {
         if pending.record.is_some() {
             self.writes.entry(pending.write_key()).or_insert(id);
         }
-        let bulk = self.bulk_of(now, &mut pending, &request);
-        self.calls.insert(id, pending);
         let call = Box::new(Call {
             id,
             deadline: now + self.config.patience,
             request,
         });
-        self.effects.push_back(match bulk {
-            Bulk::Relayed => NfsEffect::Router(call),
-            Bulk::Kept => NfsEffect::ReadHot(call),
-            Bulk::For(flow) => NfsEffect::ReadFor(flow, call),
-        });
+        let effect = self.asking(now, &mut pending, call);
+        self.calls.insert(id, pending);
+        self.effects.push_back(effect);
     }
 
     /// In what nodes may send.
@@ -487,13 +483,18 @@ impl NfsDoor {
         }
     }
 
-    /// What becomes of the bytes that are asked for, if it is a read.
-    fn bulk_of(&self, now: Time, pending: &mut Pending, request: &SiteRequest) -> Bulk {
+    /// How the router is asked: if it is a read, by what is to become of the bytes.
+    fn asking(
+        &self,
+        now: Time,
+        pending: &mut Pending,
+        call: Box<Call<SiteRequest>>,
+    ) -> NfsEffect {
         let SiteOperation::Read {
             file, length_bytes, ..
-        } = request.operation
+        } = call.request.operation
         else {
-            return Bulk::Relayed;
+            return NfsEffect::Router(call);
         };
         let flow = self.flow_of(&pending.origin);
         let is_hot = self.heat.is_hot(now, file);
@@ -503,14 +504,19 @@ impl NfsDoor {
             (file, length_bytes, is_hot),
         );
         match flow {
-            Some(flow) if choice.mode != TransferMode::Relay => return Bulk::For(flow),
+            Some(flow) if choice.mode != TransferMode::Relay => {
+                return NfsEffect::ReadFor(flow, choice, call);
+            }
             Some(flow) if flow.transport == Transport::Tcp => {
                 pending.relayed = Some((choice, is_hot));
             }
             // The shell counts what goes in datagrams.
             _ => {}
         }
-        if is_hot { Bulk::Kept } else { Bulk::Relayed }
+        match is_hot {
+            true => NfsEffect::ReadHot(call),
+            false => NfsEffect::Router(call),
+        }
     }
 
     /// What is kept for whoever called.

@@ -12,7 +12,7 @@ use crossdock_limits::{
 };
 use crossdock_locking::Services;
 use crossdock_names::{HandleKey, HandleKeys, VolumeId};
-use crossdock_peer::{Call, CallId, Flow, LockNotice, Policy, SiteRequest};
+use crossdock_peer::{Call, CallId, Choice, Flow, LockNotice, Policy, SiteRequest};
 use crossdock_router::{ReadAhead, RoutedReply};
 use crossdock_types::{Fill, Payload};
 
@@ -167,8 +167,8 @@ pub enum NfsEffect {
     Resume(ConnId),
     /// Ask the router.
     Router(Box<Call<SiteRequest>>),
-    /// The same of a read whose bytes go to the client in this connection.
-    ReadFor(Flow, Box<Call<SiteRequest>>),
+    /// The same of a read whose bytes go to the client in this connection, as the policy has it.
+    ReadFor(Flow, Choice, Box<Call<SiteRequest>>),
     /// The same of a read of a file that is read again and again.
     ReadHot(Box<Call<SiteRequest>>),
     /// Tell the router that nobody waits for this read any more.

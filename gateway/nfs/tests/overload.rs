@@ -90,7 +90,7 @@ impl Crowd {
                 self.unsent.remove(&id);
                 self.input(NfsInput::Closed(id));
             }
-            NfsEffect::Router(call) | NfsEffect::ReadFor(_, call) | NfsEffect::ReadHot(call) => {
+            NfsEffect::Router(call) | NfsEffect::ReadFor(_, _, call) | NfsEffect::ReadHot(call) => {
                 self.asked.push(*call)
             }
             NfsEffect::Withdraw(_)

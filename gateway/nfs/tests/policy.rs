@@ -74,7 +74,7 @@ fn is_injected(door: &mut NfsDoor, count_bytes: u32) -> bool {
     let mut asked = None;
     while let Some(effect) = door.poll_effect() {
         match effect {
-            NfsEffect::ReadFor(_, call) => asked = Some((true, call)),
+            NfsEffect::ReadFor(_, _, call) => asked = Some((true, call)),
             NfsEffect::Router(call) | NfsEffect::ReadHot(call) => asked = Some((false, call)),
             _ => {}
         }

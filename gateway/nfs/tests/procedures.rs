@@ -450,7 +450,7 @@ fn what_nodes_send_is_named_in_the_reply() {
         count_bytes: 1 << 20,
     });
     door.handle(NOW, NfsInput::Received(CONN, nfs(2, &call)));
-    let Some(NfsEffect::ReadFor(of, asked)) = door.poll_effect() else {
+    let Some(NfsEffect::ReadFor(of, _, asked)) = door.poll_effect() else {
         panic!("nothing asked");
     };
     assert_eq!(of, flow);
@@ -489,7 +489,7 @@ fn what_nodes_send_is_named_in_a_datagram() {
     let asked = door.poll_effect();
     assert!(matches!(asked, Some(NfsEffect::Router(_))), "{asked:?}");
     door.handle(NOW, NfsInput::DatagramIn(flow, datagram(&read)));
-    let Some(NfsEffect::ReadFor(of, asked)) = door.poll_effect() else {
+    let Some(NfsEffect::ReadFor(of, _, asked)) = door.poll_effect() else {
         panic!("nothing asked");
     };
     assert_eq!(of, flow);

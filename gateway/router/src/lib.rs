@@ -46,4 +46,3 @@ pub use message::{
     KeptRead, ReadAhead, RoutedReply, RouterConfig, RouterEffect, RouterInput, Waited,
     WriteVerifier,
 };
-pub use read::Bulk;

@@ -27,7 +27,7 @@ pub(crate) const REOPENS_MAX: u32 = 16;
 
 /// What becomes of the bytes of a READ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bulk {
+pub(crate) enum Bulk {
     /// They pass through the gateway.
     Relayed,
     /// And are kept, as more is read of the file.

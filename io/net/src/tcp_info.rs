@@ -21,6 +21,13 @@ pub struct TcpInfo {
     pub congestion_window: u32,
     /// Smoothed round trip time (tcpi_rtt).
     pub rtt: Duration,
+    /// Segments that were sent again so far (tcpi_total_retrans).
+    pub resent_segments: u32,
+    /// Those that came to the peer twice, as far as it says so (tcpi_dsack_dups; RFC 2883).
+    pub doubled_segments: u32,
+    /// Segments with data that were sent so far, those that were sent again too
+    /// (tcpi_data_segs_out).
+    pub sent_segments: u32,
     /// Bytes that the peer has acknowledged so far (tcpi_bytes_acked).
     pub acked_bytes: u64,
     /// Bytes that were given to the socket and never sent (tcpi_notsent_bytes).
@@ -79,6 +86,9 @@ impl TcpInfo {
             segment_bytes: word(16).unwrap_or(0),
             rtt: Duration::from_micros(u64::from(word(68).unwrap_or(0))),
             congestion_window: word(80).unwrap_or(0),
+            resent_segments: word(100).unwrap_or(0),
+            doubled_segments: word(216).unwrap_or(0),
+            sent_segments: word(156).unwrap_or(0),
             acked_bytes: long(120),
             unsent_bytes: word(144).unwrap_or(0),
             delivery_rate: long(160),
@@ -126,6 +136,10 @@ mod tests {
         );
         assert!(info.rtt > Duration::ZERO && info.rtt < Duration::from_secs(1));
         assert_eq!((info.unsent_bytes, info.congestion_state), (0, 0));
+        let sent = info.sent_segments - info.resent_segments;
+        let least = 300_000 / info.segment_bytes;
+        assert!(sent >= least && sent <= 3 * least + 100, "{info:?}");
+        assert_eq!(info.doubled_segments, 0);
         assert!(info.congestion_window > 0 && info.congestion_window < 100_000);
         assert!(info.window_bytes.is_none_or(|bytes| bytes > 0), "{info:?}");
         drop(reader.join());

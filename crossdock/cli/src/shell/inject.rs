@@ -20,6 +20,7 @@ use anyhow::Context;
 use crossdock_bpf::{BpfError, CatchDevice, Catcher};
 use crossdock_names::HostId;
 use crossdock_net::{ConnectionId, Driver, Event, WatchId, now};
+use crossdock_host::Window;
 use crossdock_peer::{Flow, Transport};
 use crossdock_redirector::{AnnounceError, Redirector};
 use crossdock_tunnel::{ConnectionId as CaughtId, TunnelKey};
@@ -31,7 +32,7 @@ use announce::announce;
 use datagrams::Datagrams;
 use ending::{Ending, reset_when_closed};
 pub(crate) use figures::{InjectFigures, Why};
-use window::is_narrow;
+use window::Course;
 
 /// How often connections are looked at whose clients lack something.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
@@ -64,7 +65,7 @@ struct Catching {
     /// Flows that have ended since somebody asked.
     ended: Vec<Flow>,
     /// Flows whose window has become small, or is so no longer, since somebody asked.
-    narrowed: Vec<(Flow, bool)>,
+    windows: Vec<(Flow, Window)>,
     /// Dummy bytes enter sockets when the loop turns next: their packets are caught then.
     has_given: bool,
     /// Extents whose holder is gone, of which nobody has been asked yet.
@@ -103,8 +104,8 @@ struct Client {
     is_led: bool,
     /// Nothing had to be caught when it was last looked whether it has to be led.
     is_idle: bool,
-    /// Its window is small after losses: it is relayed.
-    is_narrow: bool,
+    /// What it has lost: it is relayed where that is much.
+    course: Course,
     is_reset: bool,
     ending: Option<Ending>,
 }
@@ -138,7 +139,7 @@ impl Injector {
                 look_due: None,
                 keep_due: None,
                 ended: Vec::new(),
-                narrowed: Vec::new(),
+                windows: Vec::new(),
                 has_given: false,
                 lost: Vec::new(),
                 asked: BTreeMap::new(),
@@ -329,10 +330,10 @@ impl Injector {
         catching.map_or_else(Vec::new, |it| std::mem::take(&mut it.ended))
     }
 
-    /// Flows that nodes are not to send in for now, or are again.
-    pub(crate) fn take_narrowed(&mut self) -> Vec<(Flow, bool)> {
+    /// Flows that nodes are to send less in for now, or more again.
+    pub(crate) fn take_windows(&mut self) -> Vec<(Flow, Window)> {
         let catching = self.catching.as_mut();
-        catching.map_or_else(Vec::new, |it| std::mem::take(&mut it.narrowed))
+        catching.map_or_else(Vec::new, |it| std::mem::take(&mut it.windows))
     }
 
     /// Packets may have been caught; the event again if it is somebody else's.
@@ -437,7 +438,7 @@ impl Catching {
             is_guarded: false,
             is_led: false,
             is_idle: false,
-            is_narrow: false,
+            course: Course::default(),
             is_reset: false,
             ending: None,
         };
@@ -475,9 +476,9 @@ impl Catching {
         let Some(client) = self.clients.get_mut(&id) else {
             return;
         };
-        let here = match client.is_narrow {
-            true => Why::Window,
-            false => Why::Here,
+        let here = match client.course.window() {
+            Window::Wide => Why::Here,
+            Window::Short | Window::Small => Why::Window,
         };
         let mut pieces = Vec::new();
         let (mut failure, mut lost) = (None, None);
@@ -591,7 +592,8 @@ impl Catching {
             return;
         };
         let has_extents = self.redirector.has_extents(client.caught);
-        let is_held_up = client.waiting_bytes > 0 || client.is_narrow || client.ending.is_some();
+        let is_narrow = client.course.window() != Window::Wide;
+        let is_held_up = client.waiting_bytes > 0 || is_narrow || client.ending.is_some();
         if has_extents || is_held_up {
             self.under_way.insert(id);
             self.look_due.get_or_insert(now + LOOK_EVERY);
@@ -705,9 +707,10 @@ impl Catching {
             self.under_way.remove(&id);
             return;
         };
-        let narrow = is_narrow(client.is_narrow, &info);
-        if std::mem::replace(&mut client.is_narrow, narrow) != narrow {
-            self.narrowed.push((client.flow, narrow));
+        let before = client.course.window();
+        let window = client.course.note(&info);
+        if window != before {
+            self.windows.push((client.flow, window));
         }
         let acknowledged = info.acked_bytes;
         acknowledge(
@@ -716,6 +719,10 @@ impl Catching {
             client.caught,
             acknowledged,
         );
+        // The gateway sends by itself, and without a detour.
+        if window != Window::Wide && !self.redirector.has_extents(client.caught) {
+            client.lead_no_more(driver, id, &mut self.catcher);
+        }
         if let Some(ending) = &mut client.ending {
             let is_given = client.waiting.is_empty() && driver.queued_bytes(id) == 0;
             if is_given && let Some(socket) = driver.socket(id) {

@@ -22,8 +22,8 @@ impl Shell {
         for lost in self.injector.take_lost() {
             self.host.refill(now(), lost.ticket, lost.flow, lost.extent);
         }
-        for (flow, is_narrow) in self.injector.take_narrowed() {
-            self.host.narrow(flow, is_narrow);
+        for (flow, window) in self.injector.take_windows() {
+            self.host.note_window(flow, window);
         }
         for flow in self.injector.take_ended() {
             self.host.end_flow(flow);

@@ -301,7 +301,7 @@ impl Rig {
                 HttpEffect::Postpone(..) | HttpEffect::Hurry(_) | HttpEffect::Ahead(_) => {}
                 HttpEffect::Advise(advice) => self.advice.push(advice),
                 HttpEffect::Router(call) => self.asked.push_back(*call),
-                HttpEffect::ReadFor(flow, call) => {
+                HttpEffect::ReadFor(flow, _, call) => {
                     self.flows.insert(call.id, flow);
                     self.asked.push_back(*call);
                 }

@@ -24,8 +24,15 @@ const SIZES: [usize; 8] = [
 ];
 const UDP_SIZES: [usize; 4] = [4 << 10, 8 << 10, 16 << 10, 32 << 10];
 /// Where packets get lost, so many in a thousand.
-const LOSSY_SIZES: [usize; 2] = [64 << 10, 1 << 20];
+const LOSSY: [(Door, usize); 4] = [
+    (Door::Http, 64 << 10),
+    (Door::Http, 1 << 20),
+    (Door::Nfs, 64 << 10),
+    (Door::Nfs, 1 << 20),
+];
 const LOST_PERMILLE: u32 = 10;
+/// How gateways' windows answer to losses: as most systems have it, and by bandwidth.
+const CONTROLS: [&str; 2] = ["cubic", "bbr"];
 const NODES: u8 = 3;
 /// Nodes send all that they may, so that the rows show from where on it pays.
 const FORCED: &str = "4K";
@@ -61,23 +68,34 @@ pub(super) fn udp(paths: &Paths, options: &Options, keep: Keep<'_>) -> Result<()
     sweep(&field, options, Door::NfsUdp, (&ways, &UDP_SIZES), keep)
 }
 
-/// Over TCP while packets get lost on their way to the client.
+/// Over TCP while packets get lost on their way to the client: as the policy has it by itself, and
+/// with a rule that nodes send all the same.
 pub(super) fn with_losses(paths: &Paths, options: &Options, keep: Keep<'_>) -> Result<()> {
     let mut field = Field::raise(paths, options, Shape::of(NODES))?;
     field.keep_on_one()?;
-    field.inject_from(FORCED)?;
     field.cluster.cut_segments_to("client-0")?;
     field.cluster.lose("client-0", LOST_PERMILLE)?;
-    for door in [Door::Http, Door::Nfs] {
-        for size in LOSSY_SIZES {
-            let costs = alternate(&field, options, door, (&[Way::Inject, Way::Relay], size))?;
-            let rows = Rows {
-                door,
-                size,
-                more: &format!(", {} % of packets lost", LOST_PERMILLE / 10),
-            };
-            let goal = |row: &str| (row == "gateway-cpu").then_some(1.0);
-            keep(rows.of(&costs[0], (RELAY, &costs[1]), goal));
+    for (choice, goal) in [("the policy's choice", Some(1.0)), ("by a rule", None)] {
+        if goal.is_none() {
+            field.inject_from(FORCED)?;
+        }
+        for control in CONTROLS {
+            for gateway in ["gateway-0", "gateway-1"] {
+                let setting = format!("net.ipv4.tcp_congestion_control={control}");
+                field.cluster.sysctl(gateway, &setting)?;
+            }
+            let lost = LOST_PERMILLE / 10;
+            let more = format!(", {lost} % of packets lost, {control}, {choice}");
+            for (door, size) in LOSSY {
+                let costs = alternate(&field, options, door, (&[Way::Inject, Way::Relay], size))?;
+                let rows = Rows {
+                    door,
+                    size,
+                    more: &more,
+                };
+                let goal = |row: &str| goal.filter(|_| row == "gateway-cpu");
+                keep(rows.of(&costs[0], (RELAY, &costs[1]), goal));
+            }
         }
     }
     Ok(())

@@ -87,14 +87,20 @@ impl Cluster<'_> {
     /// Has a host route what the others send to an address behind it.
     pub(crate) fn route_by(&self, name: &str, behind: Ipv4Addr) -> Result<()> {
         let router = &self.hosts[self.index(name)?];
-        let mut setting = Command::new("nsenter");
-        setting.arg(format!("--net=/run/netns/{}", router.netns));
-        run(setting.args(["--", "sysctl", "-qw", "net.ipv4.ip_forward=1"]))?;
+        self.sysctl(name, "net.ipv4.ip_forward=1")?;
         let others = self.hosts.iter().filter(|host| host.name != name);
         others.into_iter().try_for_each(|host| {
             let (netns, by) = (&host.netns, router.address);
             switch::ip(&format!("-n {netns} route add {behind}/32 via {by}"))
         })
+    }
+
+    /// Sets something of a host's network (sysctl(8)).
+    pub(crate) fn sysctl(&self, name: &str, setting: &str) -> Result<()> {
+        let netns = &self.hosts[self.index(name)?].netns;
+        let mut within = Command::new("nsenter");
+        within.arg(format!("--net=/run/netns/{netns}"));
+        run(within.args(["--", "sysctl", "-qw", setting]))
     }
 
     /// The longest packet of all links. Gateways see it when they start.
