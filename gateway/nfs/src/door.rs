@@ -484,12 +484,7 @@ impl NfsDoor {
     }
 
     /// How the router is asked: if it is a read, by what is to become of the bytes.
-    fn asking(
-        &self,
-        now: Time,
-        pending: &mut Pending,
-        call: Box<Call<SiteRequest>>,
-    ) -> NfsEffect {
+    fn asking(&self, now: Time, pending: &mut Pending, call: Box<Call<SiteRequest>>) -> NfsEffect {
         let SiteOperation::Read {
             file, length_bytes, ..
         } = call.request.operation

@@ -18,9 +18,9 @@ use std::time::Duration;
 
 use anyhow::Context;
 use crossdock_bpf::{BpfError, CatchDevice, Catcher};
+use crossdock_host::Window;
 use crossdock_names::HostId;
 use crossdock_net::{ConnectionId, Driver, Event, WatchId, now};
-use crossdock_host::Window;
 use crossdock_peer::{Flow, Transport};
 use crossdock_redirector::{AnnounceError, Redirector};
 use crossdock_tunnel::{ConnectionId as CaughtId, TunnelKey};

@@ -40,6 +40,8 @@ const STOPPED: Duration = Duration::from_millis(1200);
 /// What is lost where windows become small, and what HTTP clients read then.
 const NARROW_PERMILLE: u32 = 200;
 const NARROW_BYTES: u64 = 4 * MIB;
+/// What is lost where no rule says that nodes send all the same.
+const UNRULED_PERMILLE: u32 = 10;
 /// How often they read, until windows have been small where more was to be read.
 const NARROW_TRIES: u32 = 10;
 /// Clients that come at once, and what each of them reads.
@@ -170,7 +172,24 @@ impl Doors<'_, '_> {
             })?;
         }
         self.narrow().context("20 % lost")?;
+        self.unruled().context("1 % lost, without a rule")?;
         self.cluster.cut_segments(false)
+    }
+
+    /// Without a rule the gateway sends where much is lost, however wide windows are: not what
+    /// each connection begins with.
+    fn unruled(&mut self) -> Result<()> {
+        self.have_none_ruled()?;
+        let client = &self.client()?.name;
+        self.cluster.lose(client, UNRULED_PERMILLE)?;
+        let before = self.relayed_by_window()?;
+        let read = self.read_both(self.http, FAIR.http_bytes, FAIR.nfs_bytes);
+        let by_window = self.relayed_by_window()? - before;
+        self.cluster.clear(client)?;
+        let read = read?;
+        println!("1 % lost, without a rule: {by_window} of {read} bytes relayed");
+        ensure!(by_window > read / 4);
+        self.have_all_injected()
     }
 
     /// Where so much is lost that windows stay small, the gateway sends itself.

@@ -125,6 +125,12 @@ impl Doors<'_, '_> {
         Ok(())
     }
 
+    /// Nodes send what they do by themselves again.
+    pub(super) fn have_none_ruled(&self) -> Result<()> {
+        self.rule(&["remove", "/"])?;
+        Ok(())
+    }
+
     /// Has a manager do something about rules; the gateways have heard of it then.
     fn rule(&self, words: &[&str]) -> Result<serde_json::Value> {
         let words = [&["policy"], words, &["--json"]].concat();

@@ -134,7 +134,7 @@ mod tests {
             ..TcpInfo::default()
         };
         assert_eq!(send(&mut course, &mut info, 20, 2000), Window::Wide);
-        assert_eq!(send(&mut course, &mut info, 1, 100), Window::Short);
+        assert_eq!(send(&mut course, &mut info, 2, 100), Window::Short);
         assert_eq!(send(&mut course, &mut info, 5, 500), Window::Short);
         assert_eq!(send(&mut course, &mut info, 20, 2000), Window::Wide);
         let mut late = TcpInfo::default();
