@@ -68,6 +68,8 @@ struct Catching {
     windows: Vec<(Flow, Window)>,
     /// Dummy bytes enter sockets when the loop turns next: their packets are caught then.
     has_given: bool,
+    /// The program has been told that the loop looks by itself.
+    is_awake: bool,
     /// Extents whose holder is gone, of which nobody has been asked yet.
     lost: Vec<Lost>,
     /// Those of which somebody has, by ticket.
@@ -141,6 +143,7 @@ impl Injector {
                 ended: Vec::new(),
                 windows: Vec::new(),
                 has_given: false,
+                is_awake: false,
                 lost: Vec::new(),
                 asked: BTreeMap::new(),
                 tickets_total: 0,
@@ -359,8 +362,10 @@ impl Injector {
         if std::mem::take(&mut catching.has_given) {
             return false;
         }
-        catching.catcher.set_awake(false);
-        catching.take_caught();
+        if std::mem::take(&mut catching.is_awake) || !catching.clients.is_empty() {
+            catching.catcher.set_awake(false);
+            catching.take_caught();
+        }
         true
     }
 
@@ -370,6 +375,7 @@ impl Injector {
             && !catching.clients.is_empty()
         {
             catching.catcher.set_awake(true);
+            catching.is_awake = true;
             catching.take_caught();
         }
     }
