@@ -7,10 +7,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use aya::maps::{Array, Map, MapData, MapError, PerCpuArray, RingBuf, SkStorage};
 use aya::programs::tc::{self, NlOptions, TcAttachOptions, TcError, TcHandle};
 use aya::programs::{ProgramError, SchedClassifier, TcAttachType};
-use aya::{Ebpf, include_bytes_aligned};
+use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
 use crossdock_tunnel::{Caught, ConnectionId};
 
-use crate::slots::{Awake, Slots};
+use crate::slots::{Awake, SLOTS, Slots};
 use crate::{BpfError, CatchDevice};
 
 /// Compiled from redirector.bpf.c by `cargo xtask gen bpf`.
@@ -28,6 +28,26 @@ const PLACE: NlOptions = NlOptions {
 
 /// After so many looks without a connection that is led the guard goes.
 const IDLE_LOOKS_MAX: u32 = 5;
+
+/// For how much the program has room.
+#[derive(Clone, Copy, Debug)]
+pub struct Room {
+    /// Connections at once, at most 65,536.
+    pub connections: usize,
+    /// Bytes of what nobody has been told yet, 168 for each caught packet: pages, a power of two of
+    /// them.
+    pub event_bytes: u32,
+}
+
+impl Default for Room {
+    /// As much as there is any use for.
+    fn default() -> Self {
+        Self {
+            connections: SLOTS,
+            event_bytes: 4 << 20,
+        }
+    }
+}
 
 /// What became of the packets of marked sockets so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -73,8 +93,10 @@ impl Catcher {
     ///
     /// # Errors
     /// [`BpfError`]: the kernel does not take it, or the rights are missing.
-    pub fn attach(device: CatchDevice) -> Result<Self, BpfError> {
-        let mut program = Ebpf::load(OBJECT).map_err(refused)?;
+    pub fn attach(device: CatchDevice, room: Room) -> Result<Self, BpfError> {
+        let mut loader = EbpfLoader::new();
+        loader.map_max_entries("events", room.event_bytes);
+        let mut program = loader.load(OBJECT).map_err(refused)?;
         let map = |program: &mut Ebpf, name: &str| {
             let map = program.take_map(name);
             map.ok_or_else(|| BpfError::Program(format!("no map {name}")))
@@ -86,7 +108,7 @@ impl Catcher {
         // They have to be there until the program is loaded.
         let slots_map = array(&mut program, "slots")?;
         let awake_map = array(&mut program, "awake")?;
-        let slots = Slots::map(slots_map.fd().as_fd())?;
+        let slots = Slots::map(slots_map.fd().as_fd(), room.connections)?;
         let awake = Awake::map(awake_map.fd().as_fd())?;
         let mut way_out: Array<MapData, u32> =
             Array::try_from(map(&mut program, "way_out")?).map_err(refused)?;

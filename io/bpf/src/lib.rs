@@ -16,7 +16,7 @@ mod send_device;
 mod slots;
 
 pub use catch_device::CatchDevice;
-pub use catcher::{Catcher, Figures};
+pub use catcher::{Catcher, Figures, Room};
 pub use dummy::Dummy;
 pub use send_device::{SendDevice, Speaker};
 

@@ -11,7 +11,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use crate::BpfError;
 
 /// As many connections as redirector.bpf.c has slots for.
-const SLOTS: usize = 65_536;
+pub(crate) const SLOTS: usize = 65_536;
 /// Nothing is caught.
 const NEVER: u64 = u64::MAX;
 
@@ -26,6 +26,8 @@ struct Slot {
 pub(crate) struct Slots {
     memory: Shared<Slot>,
     free: Vec<u16>,
+    /// How many there may be at once.
+    most: usize,
     /// How many connections there have been.
     given: u64,
 }
@@ -37,11 +39,12 @@ const fn number(id: ConnectionId) -> u16 {
 }
 
 impl Slots {
-    /// Of the program's map.
-    pub(crate) fn map(map: BorrowedFd<'_>) -> Result<Self, BpfError> {
+    /// Of the program's map; so many of them are used at most.
+    pub(crate) fn map(map: BorrowedFd<'_>, most: usize) -> Result<Self, BpfError> {
         Ok(Self {
             memory: Shared::map(map, SLOTS)?,
-            free: (0..=u16::MAX).rev().collect(),
+            free: (0..=u16::MAX).take(most).rev().collect(),
+            most,
             given: 0,
         })
     }
@@ -52,7 +55,7 @@ impl Slots {
 
     /// A slot for a connection, of which nothing is caught yet.
     pub(crate) fn take(&mut self) -> Result<ConnectionId, BpfError> {
-        let number = self.free.pop().ok_or(BpfError::Full(SLOTS))?;
+        let number = self.free.pop().ok_or(BpfError::Full(self.most))?;
         self.given += 1;
         let id = ConnectionId(self.given << u16::BITS | u64::from(number));
         let slot = self.of(id);

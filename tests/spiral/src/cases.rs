@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
+use crossdock_bpf::Room;
 use crossdock_tunnel::{Envelope, Seal, TunnelKey};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::os::fd::AsFd;
@@ -41,6 +42,32 @@ enum Failure {
     Stopped,
     /// The process is gone; another one begins on the same device.
     Replaced,
+    /// The program does not know the slots of its connections any more.
+    Forgotten,
+    /// Clocks of nodes go ahead by an hour, and back.
+    Jumped,
+}
+
+/// For how much the program has room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rooms {
+    Usual,
+    /// Few connections.
+    Slots,
+    /// Few packets that nobody has been told of.
+    Events,
+}
+
+impl Rooms {
+    fn room(self) -> Room {
+        let mut room = Room::default();
+        match self {
+            Self::Usual => {}
+            Self::Slots => room.connections = 16,
+            Self::Events => room.event_bytes = 4096,
+        }
+        room
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -57,6 +84,7 @@ struct Case {
     has_timestamps: bool,
     mtu: u32,
     failure: Failure,
+    rooms: Rooms,
 }
 
 const USUAL: Case = Case {
@@ -79,6 +107,7 @@ const USUAL: Case = Case {
     has_timestamps: true,
     mtu: 1500,
     failure: Failure::None,
+    rooms: Rooms::Usual,
 };
 
 const fn shape(total: u64, literal_max: u64, extent_max: u64) -> Shape {
@@ -90,7 +119,7 @@ const fn shape(total: u64, literal_max: u64, extent_max: u64) -> Shape {
     }
 }
 
-const CASES: [Case; 16] = [
+const CASES: [Case; 20] = [
     USUAL,
     Case {
         name: "all of one node",
@@ -197,6 +226,35 @@ const CASES: [Case; 16] = [
         ..USUAL
     },
     Case {
+        name: "no room for connections",
+        connections: 64,
+        shape: shape(8 * MIB, 300, MIB),
+        rooms: Rooms::Slots,
+        ..USUAL
+    },
+    Case {
+        name: "no room for what is caught",
+        connections: 64,
+        shape: shape(8 * MIB, 300, MIB),
+        failure: Failure::Stopped,
+        rooms: Rooms::Events,
+        ..USUAL
+    },
+    Case {
+        name: "clocks that jump",
+        connections: 4,
+        shape: shape(256 * MIB, 300, MIB),
+        failure: Failure::Jumped,
+        ..USUAL
+    },
+    Case {
+        name: "slots that nobody knows",
+        connections: 4,
+        shape: shape(1024 * MIB, 300, MIB),
+        failure: Failure::Forgotten,
+        ..USUAL
+    },
+    Case {
         name: "another gateway on the same device",
         connections: 4,
         shape: shape(1024 * MIB, 300, MIB),
@@ -239,7 +297,7 @@ fn one(case: Case, number: u64, client: &Host, host: &Host, nodes: &Nodes) -> Re
     let door = SocketAddr::new(host.address, DOOR_PORT);
     nodes.admit(number, door);
     let (gateway, listener, sent_before) = within(host, || {
-        let gateway = Gateway::new(DEVICE, nodes, number)?;
+        let gateway = Gateway::new(DEVICE, nodes, number, case.rooms.room())?;
         Ok((gateway, TcpListener::bind(door)?, sent_bytes()?))
     })?;
     let before = nodes.figures();
@@ -276,6 +334,7 @@ fn one(case: Case, number: u64, client: &Host, host: &Host, nodes: &Nodes) -> Re
         seconds: started.elapsed().as_secs_f64(),
         sent_bytes: within(host, sent_bytes)? - sent_before,
         eligible_bytes: gateway.eligible_bytes.load(Relaxed),
+        relayed_bytes: gateway.relayed_bytes.load(Relaxed),
         nodes: (before, nodes.figures()),
         gateway: gateway.figures()?,
         ends,
@@ -290,6 +349,7 @@ struct Run {
     /// By the gateway's link.
     sent_bytes: u64,
     eligible_bytes: u64,
+    relayed_bytes: u64,
     /// Before and after.
     nodes: (crossdock_inflator::Figures, crossdock_inflator::Figures),
     gateway: (crossdock_bpf::Figures, crossdock_redirector::Figures),
@@ -307,7 +367,7 @@ impl Run {
             let is_right = match (case.failure, case.manner.leaves_after) {
                 // Whoever takes the device over resets what passed there.
                 (Failure::Replaced, _) | (_, Some(_)) => matches!(end, End::Reset(_)),
-                (Failure::Detached, _) => matches!(end, End::Silence(_)),
+                (Failure::Detached | Failure::Forgotten, _) => matches!(end, End::Silence(_)),
                 _ => matches!(end, End::Whole(_)),
             };
             ensure!(is_right, "a client's end was {end:?}; {:?}", self.gateway);
@@ -318,6 +378,19 @@ impl Run {
             "{} of {} bytes were injected",
             self.injected_bytes(),
             self.eligible_bytes
+        );
+        // What the case is about has happened.
+        let (kernel, _) = &self.gateway;
+        let has_happened = match (case.rooms, case.failure) {
+            (Rooms::Slots, _) => self.relayed_bytes > 0 && self.eligible_bytes > 0,
+            (Rooms::Events, _) => kernel.full > 0,
+            (_, Failure::Forgotten) => kernel.unknown > 0,
+            _ => true,
+        };
+        ensure!(
+            has_happened,
+            "{} bytes relayed; {kernel:?}",
+            self.relayed_bytes
         );
         Ok(())
     }
@@ -348,7 +421,10 @@ impl Run {
 }
 
 const fn is_fatal(failure: Failure) -> bool {
-    matches!(failure, Failure::Detached | Failure::Replaced)
+    matches!(
+        failure,
+        Failure::Detached | Failure::Replaced | Failure::Forgotten
+    )
 }
 
 const fn bytes_of(end: End) -> u64 {
@@ -397,10 +473,21 @@ fn fail(failure: Failure, host: &Host, gateway: &Gateway<'_>, nodes: &Nodes) -> 
             gateway.is_deaf.store(false, Relaxed);
             Ok(())
         }
+        Failure::Forgotten => {
+            gateway.forget();
+            Ok(())
+        }
+        Failure::Jumped => {
+            for seconds in [3600, 0] {
+                nodes.ahead.store(seconds, Relaxed);
+                pause(FAILS_AFTER);
+            }
+            Ok(())
+        }
         // What the old one has in the kernel's hands goes on until then; that the new program
         // knows none of it must not let anything out.
         Failure::Replaced => within(host, || {
-            let _other = Gateway::new(DEVICE, nodes, 0)?;
+            let _other = Gateway::new(DEVICE, nodes, 0, Room::default())?;
             pause(2 * SILENCE);
             Ok(())
         }),

@@ -1,6 +1,6 @@
 //! The gateway: sends replies with dummy bytes, and tells nodes of what is caught.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
-use crossdock_bpf::{CatchDevice, Catcher, Dummy};
+use crossdock_bpf::{BpfError, CatchDevice, Catcher, Dummy, Room};
 use crossdock_names::HostId;
 use crossdock_net::TcpInfo;
 use crossdock_redirector::{AnnounceError, Redirector};
@@ -34,15 +34,20 @@ pub(crate) struct Gateway<'nodes> {
     nodes: &'nodes Nodes,
     /// Bytes that stood for extents.
     pub(crate) eligible_bytes: AtomicU64,
+    /// Bytes of connections for which the program had no room.
+    pub(crate) relayed_bytes: AtomicU64,
     pub(crate) is_over: AtomicBool,
     /// As if the process stood still: nothing is told to nodes.
     pub(crate) is_deaf: AtomicBool,
+    /// And connections get nothing new.
+    is_dumb: AtomicBool,
 }
 
 /// The kernel's part and ours, which know of each other's connections.
 struct Catching {
     catcher: Catcher,
     redirector: Redirector,
+    led: BTreeSet<ConnectionId>,
 }
 
 /// Whoever has panicked meanwhile has said so.
@@ -52,8 +57,8 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl<'nodes> Gateway<'nodes> {
     /// Puts the program before everything that leaves by `way_out`.
-    pub(crate) fn new(way_out: &str, nodes: &'nodes Nodes, boot: u64) -> Result<Self> {
-        let catcher = Catcher::attach(CatchDevice::make(way_out)?)?;
+    pub(crate) fn new(way_out: &str, nodes: &'nodes Nodes, boot: u64, room: Room) -> Result<Self> {
+        let catcher = Catcher::attach(CatchDevice::make(way_out)?, room)?;
         let mut redirector = Redirector::new(GATEWAY, boot);
         for (node, &address) in (0..).zip(&nodes.addresses) {
             redirector.connect(host_of(node), address, nodes.key.clone(), true);
@@ -62,12 +67,15 @@ impl<'nodes> Gateway<'nodes> {
             catching: Mutex::new(Catching {
                 catcher,
                 redirector,
+                led: BTreeSet::new(),
             }),
             dummy: Dummy::new()?,
             nodes,
             eligible_bytes: AtomicU64::new(0),
+            relayed_bytes: AtomicU64::new(0),
             is_over: AtomicBool::new(false),
             is_deaf: AtomicBool::new(false),
+            is_dumb: AtomicBool::new(false),
         })
     }
 
@@ -116,14 +124,17 @@ impl<'nodes> Gateway<'nodes> {
             source: socket.local_addr()?,
             destination: socket.peer_addr()?,
         };
+        let id = match lock(&self.catching).catcher.open() {
+            Err(BpfError::Full(_)) => return self.relay(socket, u64::from_le_bytes(seed), shape),
+            opened => opened?,
+        };
         self.nodes.announce(ends);
-        let id = {
+        {
             let mut catching = lock(&self.catching);
-            let id = catching.catcher.open()?;
             catching.catcher.lead(id, socket.as_fd(), true)?;
             catching.redirector.open(id);
-            id
-        };
+            catching.led.insert(id);
+        }
         let sent = self.send(socket, id, u64::from_le_bytes(seed), shape);
         if sent.is_ok() {
             // The client closes when it has all.
@@ -135,9 +146,33 @@ impl<'nodes> Gateway<'nodes> {
         }
         let mut catching = lock(&self.catching);
         catching.redirector.end(id);
+        catching.led.remove(&id);
         catching.catcher.remove(id);
         self.nodes.withdraw(ends);
         sent
+    }
+
+    /// Sends everything itself.
+    fn relay(&self, mut socket: &TcpStream, seed: u64, shape: Shape) -> Result<()> {
+        let mut bytes = Vec::new();
+        for piece in pieces(seed, shape) {
+            bytes.clear();
+            piece.expanded(&mut bytes);
+            self.whole(bytes.len(), |at| socket.write(&bytes[at..]))?;
+            self.relayed_bytes.fetch_add(bytes.len() as u64, Relaxed);
+        }
+        socket.shutdown(std::net::Shutdown::Write)?;
+        let _ = socket.read(&mut [0]);
+        Ok(())
+    }
+
+    /// The program does not know its connections any more, and the gateway stands still.
+    pub(crate) fn forget(&self) {
+        self.is_deaf.store(true, Relaxed);
+        self.is_dumb.store(true, Relaxed);
+        let mut catching = lock(&self.catching);
+        let Catching { catcher, led, .. } = &mut *catching;
+        led.iter().for_each(|&id| catcher.remove(id));
     }
 
     fn send(&self, socket: &TcpStream, id: ConnectionId, seed: u64, shape: Shape) -> Result<()> {
@@ -182,9 +217,15 @@ impl<'nodes> Gateway<'nodes> {
     fn announce(&self, socket: &TcpStream, id: ConnectionId, piece: &Piece) -> Result<()> {
         while !self.is_over.load(Relaxed) {
             let mut catching = lock(&self.catching);
+            if self.is_dumb.load(Relaxed) {
+                drop(catching);
+                pause(LOOK_AGAIN);
+                continue;
+            }
             let Catching {
                 catcher,
                 redirector,
+                ..
             } = &mut *catching;
             let announced = match piece {
                 Piece::Literal(bytes) => {
@@ -233,6 +274,7 @@ impl<'nodes> Gateway<'nodes> {
             let Catching {
                 catcher,
                 redirector,
+                ..
             } = &mut *catching;
             while let Some(caught) = catcher.next_caught() {
                 catcher.catch_from(caught.connection, redirector.caught(&caught));

@@ -46,11 +46,13 @@ pub(crate) struct Nodes {
     pub(crate) key: TunnelKey,
     pub(crate) is_over: AtomicBool,
     began: Instant,
+    /// By how much their clocks have jumped, in seconds.
+    pub(crate) ahead: AtomicU64,
 }
 
 impl Nodes {
     fn now(&self) -> Time {
-        Time(0) + self.began.elapsed()
+        Time(0) + self.began.elapsed() + Duration::from_secs(self.ahead.load(Relaxed))
     }
 
     pub(crate) fn new(addresses: Vec<SocketAddr>) -> Self {
@@ -65,6 +67,7 @@ impl Nodes {
             },
             is_over: AtomicBool::new(false),
             began: Instant::now(),
+            ahead: AtomicU64::new(0),
         }
     }
 

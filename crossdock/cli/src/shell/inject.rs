@@ -17,7 +17,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use anyhow::Context;
-use crossdock_bpf::{BpfError, CatchDevice, Catcher};
+use crossdock_bpf::{BpfError, CatchDevice, Catcher, Room};
 use crossdock_host::Window;
 use crossdock_names::HostId;
 use crossdock_net::{ConnectionId, Driver, Event, WatchId, now};
@@ -123,7 +123,8 @@ impl Injector {
         address: IpAddr,
         gateway: HostId,
     ) -> anyhow::Result<Self> {
-        let caught = CatchDevice::make(device).and_then(Catcher::attach);
+        let caught =
+            CatchDevice::make(device).and_then(|device| Catcher::attach(device, Room::default()));
         let catcher = caught.with_context(|| format!("--spiral-device {device}"))?;
         let descriptor: OwnedFd = catcher.as_fd().try_clone_to_owned()?;
         let watch = driver.watch(descriptor)?;
