@@ -31,6 +31,8 @@ const LOSSY: [(Door, usize); 4] = [
     (Door::Nfs, 1 << 20),
 ];
 const LOST_PERMILLE: u32 = 10;
+/// What is lost is known only when something has been.
+const LOSSY_SECONDS_MIN: f64 = 2.0;
 /// How gateways' windows answer to losses: as most systems have it, and by bandwidth.
 const CONTROLS: [&str; 2] = ["cubic", "bbr"];
 const NODES: u8 = 3;
@@ -87,7 +89,8 @@ pub(super) fn with_losses(paths: &Paths, options: &Options, keep: Keep<'_>) -> R
             let lost = LOST_PERMILLE / 10;
             let more = format!(", {lost} % of packets lost, {control}, {choice}");
             for (door, size) in LOSSY {
-                let costs = alternate(&field, options, door, (&[Way::Inject, Way::Relay], size))?;
+                let ways = (&[Way::Inject, Way::Relay][..], size);
+                let costs = alternate(&field, options, door, ways, LOSSY_SECONDS_MIN)?;
                 let rows = Rows {
                     door,
                     size,
@@ -111,7 +114,7 @@ fn sweep(
 ) -> Result<()> {
     let mut cheaper_from = None;
     for &size in sizes {
-        let costs = alternate(field, options, door, (ways, size))?;
+        let costs = alternate(field, options, door, (ways, size), 0.0)?;
         let rows = Rows {
             door,
             size,
@@ -167,14 +170,16 @@ fn crossover(door: Door, size: usize) -> serde_json::Value {
     .json()
 }
 
-/// Each way in turn, a few times.
+/// Each way in turn, a few times, and for so many seconds at least.
 fn alternate(
     field: &Field<'_>,
     options: &Options,
     door: Door,
     (ways, size): (&[Way], usize),
+    seconds_min: f64,
 ) -> Result<Vec<Vec<Cost>>> {
     let (rounds, seconds) = if options.full { (7, 3.0) } else { (3, 0.7) };
+    let seconds = f64::max(seconds, seconds_min);
     let mut costs: Vec<Vec<Cost>> = ways.iter().map(|_| Vec::new()).collect();
     for _ in 0..rounds {
         for (&way, costs) in ways.iter().zip(&mut costs) {

@@ -45,7 +45,7 @@ const UNRULED_PERMILLE: u32 = 10;
 /// How often they read, until windows have been small where more was to be read.
 const NARROW_TRIES: u32 = 10;
 /// Clients that come at once, and what each of them reads.
-const CROWD: usize = 1000;
+const CROWD: usize = 2000;
 const CROWD_BYTES: u64 = 128 << 10;
 /// Threads that read for them.
 const CROWD_THREADS: usize = 8;
@@ -125,7 +125,7 @@ fn all(doors: &mut Doors<'_, '_>, shut: Duration) -> Result<()> {
     doors.long_packets().context("packets of 9000 bytes")?;
     let what = format!("{} s without a window", shut.as_secs());
     doors.counted(&what, 0, |doors| doors.without_window(shut))?;
-    doors.counted("1,000 connections at once", 0, Doors::crowd)?;
+    doors.counted("2,000 connections at once", 0, Doors::crowd)?;
     doors.counted("ranges of one byte among others", 0, Doors::single_bytes)?;
     doors.counted("clients that leave at any moment", 0, Doors::leave)?;
     doors.until("the pins are back", || Ok(doors.sent()?.pins == 0))?;
