@@ -492,6 +492,11 @@ impl World {
         self.network.slow(from, to, pace);
     }
 
+    /// No longer, but for what is on its way.
+    pub(super) fn hurry(&mut self) {
+        self.network.hurry();
+    }
+
     /// The process does nothing for a while.
     pub(super) fn pause(&mut self, place: Place, length: Duration) {
         self.paused.insert(place, self.now + length);

@@ -1,0 +1,125 @@
+//! A copy whose gateway is killed while its bytes are slow to come from one node to the other:
+//! whoever has asked for it is pushed out, and the block is looked at right behind that. Nothing may
+//! be copied there any more.
+
+use std::time::Duration;
+
+use crossdock_types::Time;
+
+use super::super::network::{Pace, Place};
+use super::Driver;
+use super::fencing::Order;
+
+/// Longer than it takes until a process that was killed is taken for gone.
+const SLOWEST_MILLIS: (u64, u64) = (3000, 8000);
+
+/// Who was pushed out does nothing for so long.
+pub(super) const SILENCE: Duration = Duration::from_secs(9);
+
+/// By then all is over, or nothing came of it.
+const PATIENCE: Duration = Duration::from_secs(12);
+
+/// A copy that its initiator hears nothing of any more.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stranded {
+    pub(super) victim: usize,
+    block: usize,
+    /// When which gateway is killed.
+    kill: Option<(Time, Place)>,
+    /// Who pushes its initiator out, …
+    by: Option<usize>,
+    /// … and has.
+    is_out: bool,
+    until: Time,
+}
+
+impl Driver {
+    /// The next copy of that initiator strands, if anybody may be pushed out.
+    pub(super) fn is_to_strand(&self, number: usize) -> bool {
+        let is_free = self.is_stranding && self.stranded.is_none();
+        is_free && self.is_held && self.clients[number].fencing.is_in()
+    }
+
+    /// A copy is asked for that is not to be answered.
+    pub(super) fn strand(&mut self, victim: usize, block: usize, gateway: Place) {
+        let nodes = self.shape.nodes as usize;
+        let source = self.random.index(nodes);
+        let (least, most) = SLOWEST_MILLIS;
+        let pace = Pace {
+            latency: Duration::from_millis(self.random.between(least, most)),
+            bytes_per_second: 1 << 20,
+        };
+        self.note(|| format!("from node {source} to others it takes {:?}", pace.latency));
+        for other in (0..nodes).filter(|&other| other != source) {
+            self.world.slow(source, other, pace);
+        }
+        let after = Duration::from_micros(self.random.between(1000, 20_000));
+        self.is_stranding = false;
+        self.stranded = Some(Stranded {
+            victim,
+            block,
+            kill: Some((self.world.now + after, gateway)),
+            by: None,
+            is_out: false,
+            until: self.world.now + PATIENCE,
+        });
+    }
+
+    /// Its gateway is killed when it is time, and what came of nothing is left.
+    pub(super) fn pass_stranded(&mut self) {
+        let now = self.world.now;
+        let Some(stranded) = &mut self.stranded else {
+            return;
+        };
+        if let Some((_, gateway)) = stranded.kill.take_if(|(at, _)| *at <= now) {
+            self.kill(gateway);
+        } else if stranded.until <= now {
+            self.leave_stranded();
+        }
+    }
+
+    /// When there is something to be done about it.
+    pub(super) fn stranded_at(&self) -> Option<Time> {
+        let stranded = self.stranded.as_ref()?;
+        Some(stranded.kill.map_or(stranded.until, |(at, _)| at))
+    }
+
+    /// Ways are as fast as ever, but for what is on them.
+    pub(super) fn leave_stranded(&mut self) {
+        self.stranded = None;
+        self.world.hurry();
+    }
+
+    /// Whether that initiator is the one who sees to it.
+    pub(super) fn sees_to_stranded(&self, number: usize) -> bool {
+        let is_his = |stranded: &Stranded| {
+            let is_pusher = stranded.by.is_none_or(|by| by == number);
+            is_pusher && stranded.kill.is_none() && stranded.victim != number
+        };
+        self.stranded.as_ref().is_some_and(is_his) && self.clients[number].fencing.is_in()
+    }
+
+    /// Pushes out who has asked for the copy.
+    pub(super) fn draw_push(&mut self, number: usize) -> Option<Order> {
+        let is_his = self.sees_to_stranded(number);
+        let stranded = self.stranded.as_mut().filter(|_| is_his)?;
+        let is_first = stranded.by.replace(number).is_none();
+        is_first.then_some(Order::Preempt(stranded.victim))
+    }
+
+    /// It was ordered to push him out, and answered or not.
+    pub(super) fn take_push(&mut self, victim: usize, is_out: bool) {
+        match &mut self.stranded {
+            Some(stranded) if stranded.victim == victim && is_out => stranded.is_out = true,
+            Some(stranded) if stranded.victim == victim => self.leave_stranded(),
+            _ => {}
+        }
+    }
+
+    /// The block that is to be looked at by who has pushed him out.
+    pub(super) fn draw_look(&mut self, number: usize) -> Option<usize> {
+        let is_his = |stranded: &mut Stranded| stranded.is_out && stranded.by == Some(number);
+        let stranded = self.stranded.take_if(is_his)?;
+        Some(stranded.block)
+    }
+}
