@@ -34,6 +34,9 @@ const INITIATORS: usize = 4;
 /// Blocks that they share: two that a site has, and two that lie in columns.
 const BLOCKS: [u32; 4] = [3, 127, 200, 519];
 
+/// How many of these a site has.
+const OF_SITE: usize = 2;
+
 const BLOCK_BYTES: u32 = 512;
 
 const LUN_BYTES: u64 = 1 << 20;
@@ -291,6 +294,8 @@ impl Driver {
             Faults::None => 0,
             _ => self.random.between(1, FAULTS_MAX),
         };
+        let may_strand = faults == Faults::All && self.is_reserved && self.shape.nodes > 1;
+        self.is_stranding = may_strand && self.random.coin();
         let deadline = self.world.now + PATIENCE;
         loop {
             let is_idle = self.clients.iter().all(|client| client.asked.is_none());
@@ -360,7 +365,6 @@ impl Driver {
                 self.note(|| format!("the connection of {place} and {other} breaks"));
                 self.world.break_link(place, other);
             }
-            (Faults::All, 9) if self.is_reserved && self.shape.nodes > 1 => self.is_stranding = true,
             (Faults::All, 7..) => self.is_lurking = true,
             (Faults::All, 3) => {
                 self.note(|| format!("process {place} does nothing for {length:?}"));
@@ -505,7 +509,7 @@ impl Driver {
         self.contents += 1;
         let operation = match self.random.below(20) {
             9..12 if self.copied < SOURCES => self.next_copy(),
-            _ if self.copied < SOURCES && self.is_to_strand(number) => self.next_copy(),
+            _ if self.copied < SOURCES && self.is_to_strand(number, block) => self.next_copy(),
             0..7 => Operation::Read,
             7..9 => Operation::Write(self.contents),
             _ => Operation::Exchange(seen, self.contents),
@@ -534,7 +538,7 @@ impl Driver {
         let is_copy = matches!(operation, Operation::Write(new) if new >= FIRST_SOURCE);
         if let Some(place) = gateway
             && is_copy
-            && self.is_to_strand(number)
+            && self.is_to_strand(number, block)
         {
             self.strand(number, block, place);
         } else if let Some(place) = gateway

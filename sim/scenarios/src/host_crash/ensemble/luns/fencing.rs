@@ -105,7 +105,7 @@ impl Driver {
             Order::Register => self.clients[number].fencing.is_loose = true,
             Order::Reserve => {}
             Order::Preempt(victim) => {
-                self.take_push(victim, false);
+                self.miss_push(number);
                 let fencing = &mut self.clients[victim].fencing;
                 if fencing.standing == Standing::In {
                     fencing.standing = Standing::Unknown;
@@ -130,17 +130,15 @@ impl Driver {
                 (fencing.standing, fencing.registered) = (Standing::In, now);
             }
             (Order::Preempt(victim), GOOD) => {
-                self.take_push(victim, true);
+                self.take_push(victim);
                 self.fence(victim, self.clients[number].fencing.ordered);
             }
             // It was pushed out, or he whom it was to push out.
-            (_, CONFLICT) => {
-                self.clients[number].fencing.standing = Standing::Unknown;
-                if let Order::Preempt(victim) = order {
-                    self.take_push(victim, false);
-                }
-            }
+            (_, CONFLICT) => self.clients[number].fencing.standing = Standing::Unknown,
             _ => {}
+        }
+        if done.status != GOOD {
+            self.miss_push(number);
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crossdock_types::Time;
 
 use super::super::network::{Pace, Place};
-use super::Driver;
+use super::{Driver, OF_SITE};
 use super::fencing::Order;
 
 /// Longer than it takes until a process that was killed is taken for gone.
@@ -34,10 +34,10 @@ pub(super) struct Stranded {
 }
 
 impl Driver {
-    /// The next copy of that initiator strands, if anybody may be pushed out.
-    pub(super) fn is_to_strand(&self, number: usize) -> bool {
+    /// A copy of that initiator's to that block strands, if nodes make it and he may be pushed out.
+    pub(super) fn is_to_strand(&self, number: usize, block: usize) -> bool {
         let is_free = self.is_stranding && self.stranded.is_none();
-        is_free && self.is_held && self.clients[number].fencing.is_in()
+        is_free && block >= OF_SITE && self.is_held && self.clients[number].fencing.is_in()
     }
 
     /// A copy is asked for that is not to be answered.
@@ -107,19 +107,27 @@ impl Driver {
         is_first.then_some(Order::Preempt(stranded.victim))
     }
 
-    /// It was ordered to push him out, and answered or not.
-    pub(super) fn take_push(&mut self, victim: usize, is_out: bool) {
-        match &mut self.stranded {
-            Some(stranded) if stranded.victim == victim && is_out => stranded.is_out = true,
-            Some(stranded) if stranded.victim == victim => self.leave_stranded(),
-            _ => {}
+    /// Somebody was told that he is out.
+    pub(super) fn take_push(&mut self, victim: usize) {
+        if let Some(stranded) = &mut self.stranded {
+            stranded.is_out |= stranded.victim == victim && stranded.by.is_some();
+        }
+    }
+
+    /// An order of that initiator has come to nothing: if it was this one, it is given again.
+    pub(super) fn miss_push(&mut self, number: usize) {
+        if let Some(stranded) = &mut self.stranded
+            && !stranded.is_out
+        {
+            stranded.by.take_if(|by| *by == number);
         }
     }
 
     /// The block that is to be looked at by who has pushed him out.
     pub(super) fn draw_look(&mut self, number: usize) -> Option<usize> {
         let is_his = |stranded: &mut Stranded| stranded.is_out && stranded.by == Some(number);
-        let stranded = self.stranded.take_if(is_his)?;
-        Some(stranded.block)
+        let block = self.stranded.take_if(is_his)?.block;
+        self.note(|| format!("initiator {number} looks at block {block}"));
+        Some(block)
     }
 }
