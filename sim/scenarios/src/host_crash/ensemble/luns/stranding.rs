@@ -7,8 +7,8 @@ use std::time::Duration;
 use crossdock_types::Time;
 
 use super::super::network::{Pace, Place};
-use super::{Driver, OF_SITE};
 use super::fencing::Order;
+use super::{Driver, OF_SITE};
 
 /// Longer than it takes until a process that was killed is taken for gone.
 const SLOWEST_MILLIS: (u64, u64) = (3000, 8000);
