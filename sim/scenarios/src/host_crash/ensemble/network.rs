@@ -5,8 +5,9 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use crossdock_link::Stamped;
+use crossdock_link::{Frame, Stamped};
 use crossdock_names::HostId;
+use crossdock_peer::Port;
 use crossdock_sim::random::Random;
 use crossdock_types::Time;
 
@@ -79,6 +80,8 @@ pub(super) struct Network {
     breaks: BTreeMap<(Place, Place), Time>,
     /// Directions that are slow.
     paces: BTreeMap<(Place, Place), Pace>,
+    /// What nodes give each other to be copied takes so long, and all that is behind it.
+    copies_take: Option<Duration>,
 }
 
 const fn pair(a: Place, b: Place) -> (Place, Place) {
@@ -136,6 +139,11 @@ impl Network {
             direction.busy_until = begun + pace.time_for(size_bytes(&arrival));
             due = direction.busy_until + pace.latency + delay;
         }
+        if let Some(latency) = self.copies_take
+            && is_to_be_copied(&arrival)
+        {
+            due = now + latency;
+        }
         let due = due.max(direction.cut_until);
         let due = direction.queue.back().map_or(due, |last| last.0.max(due));
         direction.queue.push_back((due, sender, arrival));
@@ -173,9 +181,9 @@ impl Network {
         self.paces.insert((from, to), pace);
     }
 
-    /// What is sent from now on takes no longer than ever.
-    pub(super) fn hurry(&mut self) {
-        self.paces.clear();
+    /// What is sent from now on to be copied takes so long.
+    pub(super) const fn slow_copies(&mut self, latency: Option<Duration>) {
+        self.copies_take = latency;
     }
 
     /// Everything moves again, and as fast as ever.
@@ -184,6 +192,7 @@ impl Network {
             direction.cut_until = now;
         }
         self.paces.clear();
+        self.copies_take = None;
         self.breaks.clear();
         self.paused.clear();
     }
@@ -278,6 +287,17 @@ impl Network {
         let (_, way) = first.min()?;
         let (_, sender, arrival) = self.directions.get_mut(&way)?.queue.pop_front()?;
         Some((way.1, sender, arrival))
+    }
+}
+
+/// Whether it is what a node has read for one that copies it.
+fn is_to_be_copied(arrival: &Arrival) -> bool {
+    match arrival {
+        Arrival::Frame(sent) => match &sent.frame {
+            Frame::NodeReply { to, .. } => matches!(to, Port::Copy(_)),
+            _ => false,
+        },
+        Arrival::Connected | Arrival::Disconnected => false,
     }
 }
 

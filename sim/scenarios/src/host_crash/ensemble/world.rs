@@ -492,9 +492,9 @@ impl World {
         self.network.slow(from, to, pace);
     }
 
-    /// No longer, but for what is on its way.
-    pub(super) fn hurry(&mut self) {
-        self.network.hurry();
+    /// What is sent from now on from node to node, to be copied, takes so long.
+    pub(super) const fn slow_copies(&mut self, latency: Option<Duration>) {
+        self.network.slow_copies(latency);
     }
 
     /// The process does nothing for a while.

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use crossdock_types::Time;
 
-use super::super::network::{Pace, Place};
+use super::super::network::Place;
 use super::fencing::Order;
 use super::{Driver, OF_SITE};
 
 /// Longer than it takes until a process that was killed is taken for gone.
-const SLOWEST_MILLIS: (u64, u64) = (3000, 8000);
+const SLOWEST_MILLIS: (u64, u64) = (3000, 6000);
 
 /// Who was pushed out does nothing for so long.
 pub(super) const SILENCE: Duration = Duration::from_secs(9);
@@ -42,18 +42,11 @@ impl Driver {
 
     /// A copy is asked for that is not to be answered.
     pub(super) fn strand(&mut self, victim: usize, block: usize, gateway: Place) {
-        let nodes = self.shape.nodes as usize;
-        let source = self.random.index(nodes);
         let (least, most) = SLOWEST_MILLIS;
-        let pace = Pace {
-            latency: Duration::from_millis(self.random.between(least, most)),
-            bytes_per_second: 1 << 20,
-        };
-        self.note(|| format!("from node {source} to others it takes {:?}", pace.latency));
-        for other in (0..nodes).filter(|&other| other != source) {
-            self.world.slow(source, other, pace);
-        }
-        let after = Duration::from_micros(self.random.between(1000, 20_000));
+        let latency = Duration::from_millis(self.random.between(least, most));
+        self.note(|| format!("what is to be copied takes {latency:?}"));
+        self.world.slow_copies(Some(latency));
+        let after = Duration::from_micros(self.random.between(2000, 20_000));
         self.is_stranding = false;
         self.stranded = Some(Stranded {
             victim,
@@ -72,6 +65,7 @@ impl Driver {
             return;
         };
         if let Some((_, gateway)) = stranded.kill.take_if(|(at, _)| *at <= now) {
+            self.world.slow_copies(None);
             self.kill(gateway);
         } else if stranded.until <= now {
             self.leave_stranded();
@@ -84,10 +78,10 @@ impl Driver {
         Some(stranded.kill.map_or(stranded.until, |(at, _)| at))
     }
 
-    /// Ways are as fast as ever, but for what is on them.
+    /// Copies are as fast as ever, but for what is on its way.
     pub(super) fn leave_stranded(&mut self) {
         self.stranded = None;
-        self.world.hurry();
+        self.world.slow_copies(None);
     }
 
     /// Whether that initiator is the one who sees to it.
