@@ -80,8 +80,10 @@ pub(super) struct Network {
     breaks: BTreeMap<(Place, Place), Time>,
     /// Directions that are slow.
     paces: BTreeMap<(Place, Place), Pace>,
-    /// What nodes give each other to be copied takes so long, and all that is behind it.
+    /// Nodes take so long to read what others copy.
     copies_take: Option<Duration>,
+    /// What they read meanwhile: when it is sent, which way, and by whom.
+    late: Vec<(Time, (Place, Place), HostId, Box<Stamped>)>,
 }
 
 const fn pair(a: Place, b: Place) -> (Place, Place) {
@@ -124,7 +126,24 @@ impl Network {
         if self.links.get(&pair(from, to)) != Some(&State::Up) {
             return; // The sender does not know yet.
         }
-        self.put(now, (from, to), Arrival::Frame(sent), random);
+        match (self.copies_take, self.processes.get(&from)) {
+            (Some(latency), Some(&sender)) if is_to_be_copied(&sent) => {
+                self.late.push((now + latency, (from, to), sender, sent));
+            }
+            _ => self.put(now, (from, to), Arrival::Frame(sent), random),
+        }
+    }
+
+    /// Sends what was read late, unless its node is gone.
+    fn send_late(&mut self, now: Time, random: &mut Random) {
+        let is_due = |late: &mut (Time, _, _, _)| late.0 <= now;
+        let due: Vec<_> = self.late.extract_if(.., is_due).collect();
+        for (_, (from, to), sender, sent) in due {
+            let is_up = self.links.get(&pair(from, to)) == Some(&State::Up);
+            if is_up && self.processes.get(&from) == Some(&sender) {
+                self.put(now, (from, to), Arrival::Frame(sent), random);
+            }
+        }
     }
 
     fn put(&mut self, now: Time, way: (Place, Place), arrival: Arrival, random: &mut Random) {
@@ -138,11 +157,6 @@ impl Network {
             let begun = direction.busy_until.max(now);
             direction.busy_until = begun + pace.time_for(size_bytes(&arrival));
             due = direction.busy_until + pace.latency + delay;
-        }
-        if let Some(latency) = self.copies_take
-            && is_to_be_copied(&arrival)
-        {
-            due = now + latency;
         }
         let due = due.max(direction.cut_until);
         let due = direction.queue.back().map_or(due, |last| last.0.max(due));
@@ -181,7 +195,7 @@ impl Network {
         self.paces.insert((from, to), pace);
     }
 
-    /// What is sent from now on to be copied takes so long.
+    /// Nodes take so long to read what others copy, from now on.
     pub(super) const fn slow_copies(&mut self, latency: Option<Duration>) {
         self.copies_take = latency;
     }
@@ -238,6 +252,7 @@ impl Network {
         arrivals
             .chain(links)
             .chain(self.breaks.values().copied())
+            .chain(self.late.iter().map(|late| late.0))
             .min()
     }
 
@@ -262,6 +277,7 @@ impl Network {
         now: Time,
         random: &mut Random,
     ) -> Option<(Place, HostId, Arrival)> {
+        self.send_late(now, random);
         while let Some((&link, _)) = self.breaks.iter().find(|(_, due)| **due <= now) {
             self.breaks.remove(&link);
             self.lose(now, link, random);
@@ -291,14 +307,14 @@ impl Network {
 }
 
 /// Whether it is what a node has read for one that copies it.
-fn is_to_be_copied(arrival: &Arrival) -> bool {
-    match arrival {
-        Arrival::Frame(sent) => match &sent.frame {
-            Frame::NodeReply { to, .. } => matches!(to, Port::Copy(_)),
-            _ => false,
-        },
-        Arrival::Connected | Arrival::Disconnected => false,
-    }
+const fn is_to_be_copied(sent: &Stamped) -> bool {
+    matches!(
+        sent.frame,
+        Frame::NodeReply {
+            to: Port::Copy(_),
+            ..
+        }
+    )
 }
 
 fn size_bytes(arrival: &Arrival) -> usize {

@@ -492,7 +492,7 @@ impl World {
         self.network.slow(from, to, pace);
     }
 
-    /// What is sent from now on from node to node, to be copied, takes so long.
+    /// Nodes take so long to read what others copy, from now on.
     pub(super) const fn slow_copies(&mut self, latency: Option<Duration>) {
         self.network.slow_copies(latency);
     }

@@ -44,7 +44,7 @@ impl Driver {
     pub(super) fn strand(&mut self, victim: usize, block: usize, gateway: Place) {
         let (least, most) = SLOWEST_MILLIS;
         let latency = Duration::from_millis(self.random.between(least, most));
-        self.note(|| format!("what is to be copied takes {latency:?}"));
+        self.note(|| format!("nodes read {latency:?} for what is copied"));
         self.world.slow_copies(Some(latency));
         let after = Duration::from_micros(self.random.between(2000, 20_000));
         self.is_stranding = false;
