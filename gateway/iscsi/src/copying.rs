@@ -103,6 +103,7 @@ impl Copying {
 
     /// Nobody waits for it any more. The reads that are of no use, and whether it is over.
     pub(crate) fn stop(&mut self) -> (Vec<CallId>, bool) {
+        self.is_told_of_end = false;
         if !self.step.is_change() {
             return (self.transfer.give_up(), true);
         }

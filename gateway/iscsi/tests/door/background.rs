@@ -193,6 +193,27 @@ fn copies_are_aborted_by_their_numbers() {
     }
 }
 
+/// Goal: who aborts a copy's command as well hears no more of that.
+#[test]
+fn aborted_commands_are_not_answered() {
+    let mut rig = units();
+    let token = token_of(&mut rig, &SOURCE);
+    let mut holder = other(&mut rig, 2);
+    let list = list(&token, 0, &[(500, 8000)]);
+    let copy = begin(&mut holder, &mut rig, (0x11, 9), &list);
+    while !rig.is_copying() {
+        rig.answer_one();
+    }
+    let tag = abort(&mut holder, &mut rig, 9);
+    holder.manage(&mut rig, TaskFunction::AbortTask, copy);
+    assert!(rig.receive(holder.id).is_empty(), "nodes are writing");
+    rig.answer_all();
+    let answers = rig.receive(holder.id);
+    assert_eq!(answers.len(), 2, "both functions, not the copy");
+    assert!(Done::of(tag, answers).is_good());
+    assert_eq!(rig.door.figures().tasks, 0);
+}
+
 /// Goal: a session has no more such copies than may be, nor have all of them; what was refused can be
 /// asked for again.
 #[test]

@@ -1,4 +1,4 @@
-//! A copy whose gateway is killed while its bytes are slow to come from one node to the other:
+//! A copy whose gateway is killed while a node is slow to read what is copied:
 //! whoever has asked for it is pushed out, and the block is looked at right behind that. Nothing may
 //! be copied there any more.
 
