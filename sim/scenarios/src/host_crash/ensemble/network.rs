@@ -69,6 +69,14 @@ enum State {
     Down(Time),
 }
 
+/// What is sent later than it could be.
+struct Late {
+    due: Time,
+    way: (Place, Place),
+    sender: HostId,
+    sent: Box<Stamped>,
+}
+
 #[derive(Default)]
 pub(super) struct Network {
     directions: BTreeMap<(Place, Place), Direction>,
@@ -82,8 +90,8 @@ pub(super) struct Network {
     paces: BTreeMap<(Place, Place), Pace>,
     /// Nodes take so long to read what others copy.
     copies_take: Option<Duration>,
-    /// What they read meanwhile: when it is sent, which way, and by whom.
-    late: Vec<(Time, (Place, Place), HostId, Box<Stamped>)>,
+    /// What they read meanwhile.
+    late: Vec<Late>,
 }
 
 const fn pair(a: Place, b: Place) -> (Place, Place) {
@@ -128,7 +136,12 @@ impl Network {
         }
         match (self.copies_take, self.processes.get(&from)) {
             (Some(latency), Some(&sender)) if is_to_be_copied(&sent) => {
-                self.late.push((now + latency, (from, to), sender, sent));
+                self.late.push(Late {
+                    due: now + latency,
+                    way: (from, to),
+                    sender,
+                    sent,
+                });
             }
             _ => self.put(now, (from, to), Arrival::Frame(sent), random),
         }
@@ -136,12 +149,12 @@ impl Network {
 
     /// Sends what was read late, unless its node is gone.
     fn send_late(&mut self, now: Time, random: &mut Random) {
-        let is_due = |late: &mut (Time, _, _, _)| late.0 <= now;
-        let due: Vec<_> = self.late.extract_if(.., is_due).collect();
-        for (_, (from, to), sender, sent) in due {
+        let due: Vec<Late> = self.late.extract_if(.., |late| late.due <= now).collect();
+        for late in due {
+            let (from, to) = late.way;
             let is_up = self.links.get(&pair(from, to)) == Some(&State::Up);
-            if is_up && self.processes.get(&from) == Some(&sender) {
-                self.put(now, (from, to), Arrival::Frame(sent), random);
+            if is_up && self.processes.get(&from) == Some(&late.sender) {
+                self.put(now, late.way, Arrival::Frame(late.sent), random);
             }
         }
     }
@@ -252,7 +265,7 @@ impl Network {
         arrivals
             .chain(links)
             .chain(self.breaks.values().copied())
-            .chain(self.late.iter().map(|late| late.0))
+            .chain(self.late.iter().map(|late| late.due))
             .min()
     }
 
