@@ -41,6 +41,8 @@ pub enum Mutation {
     WriteAgain,
     /// Members of a set do not tell the others by which number a change is known.
     TellNoNumbers,
+    /// Copies are made whose gateways were gone before their bytes had come.
+    CopyForGone,
     /// A reservation is answered before other gateways have heard of it.
     ReserveAtOnce,
     /// What needs a lease is answered without one.

@@ -184,7 +184,9 @@ impl Host {
             let Some(origin) = self.peers.end_relay(id) else {
                 continue;
             };
-            if let Callee::Node(node, from) = origin.callee {
+            if let Callee::Node(node, from) = origin.callee
+                && !self.has(Mutation::CopyForGone)
+            {
                 let cancel = NodeInput::Cancel { from, id };
                 self.queue.push_back(Message::Node(node, cancel));
             }

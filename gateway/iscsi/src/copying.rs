@@ -30,6 +30,7 @@ use crate::task::{Asked, Attribute, Stage, TaskId};
 use crate::transfer::Transfer;
 use crate::unit::{Claim, Unit};
 
+mod background;
 mod progress;
 mod stretch;
 
@@ -57,8 +58,12 @@ pub(crate) struct Copying {
     transfer: Transfer,
     /// Writes are answered when they are durable.
     is_forced: bool,
+    /// Its command is answered as soon as it has begun.
+    is_immediate: bool,
     /// It was aborted; its writes are not answered yet.
     is_dying: bool,
+    /// Its command is answered all the same.
+    is_told_of_end: bool,
 }
 
 impl Copying {
@@ -74,8 +79,16 @@ impl Copying {
             file,
             transfer: Transfer::reading(0..0),
             is_forced: true,
+            is_immediate: false,
             is_dying: false,
+            is_told_of_end: false,
         }
+    }
+
+    /// Its command is to be answered as soon as it has begun.
+    pub(crate) const fn answered_early(mut self, is_immediate: bool) -> Self {
+        self.is_immediate = is_immediate;
+        self
     }
 
     /// The unit at which a step has its turn, or waits for it.
@@ -90,6 +103,7 @@ impl Copying {
 
     /// Nobody waits for it any more. The reads that are of no use, and whether it is over.
     pub(crate) fn stop(&mut self) -> (Vec<CallId>, bool) {
+        self.is_told_of_end = false;
         if !self.step.is_change() {
             return (self.transfer.give_up(), true);
         }
@@ -150,7 +164,11 @@ impl IscsiDoor {
 
     /// Goes on with a copy that has no step under way: to the next stretch, or to its end.
     pub(crate) fn next_stretch(&mut self, now: Time, id: TaskId) {
-        match self.stretch(id) {
+        let stretch = self.stretch(id);
+        if matches!(stretch, Ok(Some(_))) {
+            self.answer_begun(id);
+        }
+        match stretch {
             Ok(Some(stretch)) if stretch.first == Step::Asking => {
                 self.ask_for_space(now, id, &stretch)
             }
@@ -439,7 +457,7 @@ impl IscsiDoor {
             unit.cache.wrote(routed.verifier);
         }
         match is_dying {
-            true if is_idle => self.bury(now, id),
+            true if is_idle => self.bury_copy(now, id),
             true => {}
             false => self.go_on_copying(now, id),
         }

@@ -352,7 +352,7 @@ impl IscsiDoor {
     }
 
     /// The initiator's number of it can be another task's.
-    fn detach(&mut self, id: TaskId) {
+    pub(crate) fn detach(&mut self, id: TaskId) {
         let Some(task) = self.tasks.get(&id) else {
             return;
         };
@@ -401,7 +401,7 @@ impl IscsiDoor {
         session.early.retain(|_, (from, _)| *from != id);
         let is_last = session.connections.is_empty();
         let tasks = self.tasks.iter();
-        let own = tasks.filter(|(_, task)| task.asked.connection == id);
+        let own = tasks.filter(|(_, task)| task.asked.connection == id && !task.is_answered);
         let own: Vec<TaskId> = own.map(|(&task, _)| task).collect();
         for task in own {
             self.abort_task(now, task);
@@ -422,6 +422,12 @@ impl IscsiDoor {
         for id in connections {
             self.leave_session(now, id, true);
             self.shut(id);
+        }
+        let tasks = self.tasks.iter();
+        let behind = tasks.filter(|(_, task)| task.asked.session == number && task.is_answered);
+        let behind: Vec<TaskId> = behind.map(|(&task, _)| task).collect();
+        for task in behind {
+            self.abort_task(now, task);
         }
         self.sessions.remove(&number);
         if let Some(unit) = unit.and_then(|unit| self.units.get_mut(&unit)) {

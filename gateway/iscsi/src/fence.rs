@@ -1,4 +1,4 @@
-//! PREEMPT AND ABORT: those whom it has preempted are fenced off, which it is not before their
+//! PREEMPT AND ABORT, and COPY OPERATION ABORT: those whom it has preempted are fenced off, which it is not before their
 //! writes have ended. Other changes of reservations, and those that were made through other
 //! gateways, are obeyed when that is so of all who have lost their right by them, and of what was
 //! aborted as a unit was reset.
@@ -14,7 +14,7 @@ use crate::respond::Outcome;
 use crate::task::{Task, TaskId};
 use crate::unit::Unit;
 
-/// A PREEMPT AND ABORT that is answered when nothing of those whom it has preempted is written
+/// A PREEMPT AND ABORT, or a COPY OPERATION ABORT, that is answered when nothing of those whom it has preempted is written
 /// any more.
 #[derive(Debug)]
 pub(crate) struct Fence {
@@ -99,6 +99,19 @@ impl IscsiDoor {
             task: by,
             unit: number,
             waits_for,
+        });
+        self.settle_fences(now);
+    }
+
+    /// A command is answered when nothing of that copy is written any more at its unit.
+    pub(crate) fn fence_copy(&mut self, now: Time, by: TaskId, copy: TaskId) {
+        let Some(unit) = self.tasks.get(&by).map(|task| task.unit) else {
+            return;
+        };
+        self.fences.push(Fence {
+            task: by,
+            unit,
+            waits_for: [copy].into(),
         });
         self.settle_fences(now);
     }

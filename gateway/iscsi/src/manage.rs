@@ -69,6 +69,8 @@ impl IscsiDoor {
             let task = self.tasks.get(&task);
             task.is_some_and(|task| task.asked.session == session)
         };
+        // What is answered is of no task set; a reset ends it all the same.
+        let is_answered = |task: TaskId| self.tasks.get(&task).is_some_and(|it| it.is_answered);
         let all: Vec<TaskId> = self.tasks.keys().copied().collect();
         let of_unit: Vec<TaskId> = all.iter().copied().filter(|task| of_unit(*task)).collect();
         match TaskFunction::from_flags(request.head.flags) {
@@ -88,18 +90,20 @@ impl IscsiDoor {
             },
             Some(TaskFunction::AbortTaskSet) => {
                 let own = of_unit.into_iter().filter(|task| of_session(*task));
-                let own = own.collect();
+                let own = own.filter(|task| !is_answered(*task)).collect();
                 self.abort(now, Management::new(id, tag), own);
             }
             Some(TaskFunction::ClearTaskSet) => {
                 let cleared = AdditionalSense::COMMANDS_CLEARED;
-                let others = of_unit.iter().filter_map(|task| self.tasks.get(task));
+                let of_set = of_unit.into_iter().filter(|task| !is_answered(*task));
+                let of_set: Vec<TaskId> = of_set.collect();
+                let others = of_set.iter().filter_map(|task| self.tasks.get(task));
                 let others = others.map(|task| task.asked.session);
                 let others: BTreeSet<SessionId> = others.filter(|it| *it != session).collect();
                 for other in others {
                     self.attend(other, cleared);
                 }
-                self.abort(now, Management::new(id, tag), of_unit);
+                self.abort(now, Management::new(id, tag), of_set);
             }
             Some(
                 function @ (TaskFunction::LogicalUnitReset

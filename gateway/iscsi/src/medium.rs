@@ -32,6 +32,7 @@ pub(crate) const fn needs_medium(command: &Command) -> bool {
             | Command::ExtendedCopy { .. }
             | Command::CopyResults { .. }
             | Command::TokenInformation { .. }
+            | Command::AbortCopy { .. }
             | Command::ReportPortGroups { .. }
             | Command::ReportOpcodes { .. }
             | Command::ReportTaskManagement { .. }

@@ -60,6 +60,10 @@ pub(crate) enum Plan {
     WriteUsingToken {
         list_id: u32,
     },
+    /// A copy of the session's is aborted.
+    AbortCopy {
+        list_id: u32,
+    },
     ModeSelect(ModeForm),
     ReserveOut {
         action: ReserveOutAction,
@@ -118,6 +122,7 @@ impl Planned {
                 | Plan::ExtendedCopy
                 | Plan::PopulateToken { .. }
                 | Plan::WriteUsingToken { .. }
+                | Plan::AbortCopy { .. }
                 | Plan::ModeSelect(_)
                 | Plan::ReserveOut { .. }
         )
@@ -215,6 +220,7 @@ pub(crate) fn plan(lun: &Lun, command: &Command) -> Result<Option<Planned>, Sens
         Command::WriteUsingToken { list_id, length } => {
             of(Plan::WriteUsingToken { list_id }, 0..0, length.into())
         }
+        Command::AbortCopy { list_id } => of(Plan::AbortCopy { list_id }, 0..0, 0),
         Command::ModeSelect {
             form,
             is_standard,

@@ -58,6 +58,7 @@ fn needs(command: &Command) -> Needs {
         | Command::ReportTaskManagement { .. }
         | Command::ReportPortGroups { .. }
         | Command::TokenInformation { .. }
+        | Command::AbortCopy { .. }
         | Command::PreventRemoval {
             is_prevented: false,
         } => Needs::Nothing,

@@ -75,11 +75,14 @@ impl Residual {
 }
 
 impl IscsiDoor {
-    /// Ends a task with an answer.
+    /// Ends a task with an answer, unless it has one.
     pub(crate) fn complete(&mut self, now: Time, id: TaskId, outcome: Outcome) {
         let Some(task) = self.tasks.get(&id) else {
             return;
         };
+        if task.is_answered {
+            return self.bury(now, id);
+        }
         let (asked, sent_pdus) = (task.asked, task.gather.sent_pdus);
         let out_bytes = task.planned.out_bytes;
         self.forget_task(now, id);

@@ -289,7 +289,10 @@ impl IscsiDoor {
         else {
             return Err(Sense::illegal(AdditionalSense::NO_UNIT));
         };
-        let is_of_blocks = !matches!(planned.plan, Plan::ModeSelect(_) | Plan::ReserveOut { .. });
+        let is_of_blocks = !matches!(
+            planned.plan,
+            Plan::ModeSelect(_) | Plan::ReserveOut { .. } | Plan::AbortCopy { .. }
+        );
         if unit.is_stopped && is_of_blocks {
             return Err(Sense::new(SenseKey::NotReady, AdditionalSense::STOPPED));
         }
@@ -365,6 +368,7 @@ impl IscsiDoor {
                 planned,
                 gather,
                 stage: Stage::Gathering,
+                is_answered: false,
                 held_bytes,
             },
         );
@@ -406,6 +410,10 @@ impl IscsiDoor {
             Plan::WriteUsingToken { list_id } => {
                 let list = task.gather.finish().to_bytes();
                 return self.write_by_token(now, id, list_id, &list);
+            }
+            Plan::AbortCopy { list_id } => {
+                task.stage = Stage::Settling;
+                return self.abort_copy(now, id, list_id);
             }
             Plan::Unmap => {
                 let list = task.gather.finish().to_bytes();

@@ -57,6 +57,8 @@ pub(crate) struct Task {
     pub(crate) planned: Planned,
     pub(crate) gather: Gather,
     pub(crate) stage: Stage,
+    /// It goes on though its initiator has its answer: a copy.
+    pub(crate) is_answered: bool,
     /// What is counted for it among the bytes that all hold.
     pub(crate) held_bytes: usize,
 }

@@ -29,6 +29,8 @@ pub(crate) struct TokenOperation {
     /// Of the unit that is read, or written.
     block_bytes: u32,
     pub(crate) progress: CopyProgress,
+    /// Its command is answered, and it goes on.
+    pub(crate) is_background: bool,
     token: Option<Box<TokenBytes>>,
 }
 
@@ -121,7 +123,14 @@ impl IscsiDoor {
             return self.complete(now, id, sense.into());
         }
         match self.copy_of_token(id, list_id, list) {
-            Ok(copying) => self.begin_copy(now, id, copying),
+            Ok((_, true)) if !self.has_room(id) => {
+                self.forget_token_operation(id, list_id);
+                self.complete(now, id, Outcome::Status(Status::TaskSetFull));
+            }
+            Ok((copying, is_immediate)) => {
+                let copying = copying.answered_early(is_immediate);
+                self.begin_copy(now, id, copying);
+            }
             Err(sense) => {
                 if let Some(operation) = self.token_operation(id, list_id) {
                     operation.progress.fail(sense);
@@ -131,8 +140,26 @@ impl IscsiDoor {
         }
     }
 
-    /// The copy that it is.
-    fn copy_of_token(&self, id: TaskId, list_id: u32, list: &[u8]) -> Result<Copying, Sense> {
+    fn has_room(&self, id: TaskId) -> bool {
+        let task = self.tasks.get(&id);
+        task.is_some_and(|task| self.has_room_behind(task.asked.session))
+    }
+
+    fn forget_token_operation(&mut self, id: TaskId, list_id: u32) {
+        if let Some(task) = self.tasks.get(&id)
+            && let Some(session) = self.sessions.get_mut(&task.asked.session)
+        {
+            session.tokens.remove(&list_id);
+        }
+    }
+
+    /// The copy that it is, and whether it is answered before it is done.
+    fn copy_of_token(
+        &self,
+        id: TaskId,
+        list_id: u32,
+        list: &[u8],
+    ) -> Result<(Copying, bool), Sense> {
         let no_unit = || Sense::illegal(AdditionalSense::NO_UNIT);
         let task = self.tasks.get(&id).ok_or_else(no_unit)?;
         let unit = self.units.get(&task.unit).ok_or_else(no_unit)?;
@@ -167,7 +194,8 @@ impl IscsiDoor {
             targets,
             segments,
         };
-        Ok(Copying::new(list, unit.lun.file, Told::Token(list_id)))
+        let copying = Copying::new(list, unit.lun.file, Told::Token(list_id));
+        Ok((copying, wanted.is_immediate))
     }
 
     fn begin_token_operation(
@@ -223,6 +251,7 @@ impl IscsiDoor {
         let data = token_information(&TokenProgress {
             is_populate: known.is_populate,
             state,
+            is_background: known.is_background,
             blocks: bytes / u64::from(known.block_bytes),
             sense: sense.as_deref(),
             token: known.token.as_deref().filter(|_| state == CopyState::Done),

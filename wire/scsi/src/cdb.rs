@@ -225,6 +225,11 @@ pub enum Command {
         /// Bytes that are sent.
         length: u32,
     },
+    /// COPY OPERATION ABORT.
+    AbortCopy {
+        /// Which copy.
+        list_id: u32,
+    },
     /// RECEIVE ROD TOKEN INFORMATION.
     TokenInformation {
         /// Of which command.
@@ -485,6 +490,9 @@ fn sixteen(cdb: &[u8; 16]) -> Result<Command, CdbError> {
             list_id: u32_at(cdb, 6),
             length,
         },
+        (0x83, 0x1c) => Command::AbortCopy {
+            list_id: u32_at(cdb, 2),
+        },
         (0x83, _) => Command::ExtendedCopy { length },
         (0x84, 0x07) => Command::TokenInformation {
             list_id: u32_at(cdb, 2),
@@ -659,6 +667,9 @@ mod tests {
         assert_eq!(parse(&cdb), Ok(write));
         cdb[1] = 0x12;
         assert_eq!(parse(&cdb), Err(field(1, 4)));
+        let mut abort = [0; 16];
+        (abort[0], abort[1], abort[4]) = (0x83, 0x1c, 7);
+        assert_eq!(parse(&abort), Ok(Command::AbortCopy { list_id }));
         (cdb[0], cdb[1], cdb[4], cdb[8]) = (0x84, 7, 7, 0);
         let told = Command::TokenInformation {
             list_id,

@@ -336,7 +336,16 @@ pub(crate) fn third_party_copy(block_bytes: u32) -> Vec<u8> {
     ];
     let [limits, features, kinds] = token_descriptors(block_bytes);
     add(limits.0, limits.1);
-    let mut commands = vec![0x83, 3, 0x00, 0x10, 0x11, 0x84, tiny(results.len() + 1)];
+    let mut commands = vec![
+        0x83,
+        4,
+        0x00,
+        0x10,
+        0x11,
+        0x1c,
+        0x84,
+        tiny(results.len() + 1),
+    ];
     commands.extend(results.map(|action| action as u8));
     commands.push(0x07);
     add(0x0001, [vec![tiny(commands.len())], commands].concat());
@@ -487,7 +496,7 @@ mod tests {
         assert_eq!(place, body.len());
         let expected = [
             (0, 32),
-            (1, 12),
+            (1, 16),
             (4, 28),
             (8, 4),
             (0x0c, 4),
@@ -496,8 +505,8 @@ mod tests {
             (0x8001, 32),
         ];
         assert_eq!(codes, expected);
-        let commands = [11, 0x83, 3, 0, 0x10, 0x11, 0x84, 4, 0, 3, 4, 7];
-        assert_eq!(body[40..52], commands);
+        let commands = [12, 0x83, 4, 0, 0x10, 0x11, 0x1c, 0x84, 4, 0, 3, 4, 7];
+        assert_eq!(body[40..53], commands);
         assert_eq!(u64_at(&body, 20), (256 << 20) / 512);
     }
 }

@@ -85,6 +85,11 @@ pub const OPCODES: &[Opcode] = &[
     action(0x83, 0x00, &copy_usage(0x83, 0)),
     action(0x83, 0x10, &token_usage()),
     action(0x83, 0x11, &token_usage()),
+    action(
+        0x83,
+        0x1c,
+        &[0x83, 0x1f, FF, FF, FF, FF, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+    ),
     action(0x84, 0x00, &copy_usage(0x84, FF)),
     action(0x84, 0x03, &copy_usage(0x84, FF)),
     action(0x84, 0x04, &copy_usage(0x84, FF)),

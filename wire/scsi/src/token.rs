@@ -39,6 +39,8 @@ pub const TOKEN_LIST_BYTES_MAX: u32 = 536 + 16 * TOKEN_RANGES_MAX as u32;
 const ACCESS_UPON_REFERENCE: u32 = 0x0001_0000;
 const ZEROS: u32 = 0xffff_0001;
 const LENGTH: u16 = 0x01f8;
+const IMMEDIATE: u8 = 0x01;
+const DELETES: u8 = 0x02;
 const RANGE_BYTES: usize = 16;
 const KEPT_RANGE_BYTES: usize = 12;
 const RANGES_AT: usize = 312;
@@ -62,10 +64,12 @@ pub struct WriteUsingToken {
     pub token: Box<TokenBytes>,
     /// Where it goes, in this order.
     pub ranges: Vec<BlockRange>,
+    /// The command is answered before all is written.
+    pub is_immediate: bool,
 }
 
-/// Reads the parameter list of POPULATE TOKEN. That it is to be answered before it is done (IMMED)
-/// is not heeded: it is done at once.
+/// Reads the parameter list of POPULATE TOKEN. Whether it is to be answered before it is done (IMMED)
+/// is all the same: it is done at once.
 ///
 /// # Errors
 /// It wants something that there is not, or says that it is longer than it is.
@@ -95,7 +99,7 @@ pub fn populate_token(list: &[u8]) -> Result<PopulateToken, Sense> {
     }
 }
 
-/// Reads the parameter list of WRITE USING TOKEN, likewise.
+/// Reads the parameter list of WRITE USING TOKEN. No token is taken back (DEL_TKN).
 ///
 /// # Errors
 /// See above.
@@ -103,8 +107,10 @@ pub fn write_using_token(list: &[u8]) -> Result<WriteUsingToken, Sense> {
     if list.len() < 536 || usize::from(u16_at(list, 0)) + 2 > list.len() {
         return Err(Sense::illegal(AdditionalSense::LIST_LENGTH));
     }
-    // DEL_TKN and IMMED.
-    if list[2] & !0x03 != 0 {
+    if list[2] & DELETES != 0 {
+        return Err(Sense::invalid_parameter(2, Some(1)));
+    }
+    if list[2] & !IMMEDIATE != 0 {
         return Err(Sense::invalid_parameter(2, None));
     }
     let mut token = Box::new([0; TOKEN_BYTES]);
@@ -113,6 +119,7 @@ pub fn write_using_token(list: &[u8]) -> Result<WriteUsingToken, Sense> {
         offset_blocks: u64_at(list, 8),
         token,
         ranges: ranges(list, 534)?,
+        is_immediate: list[2] & IMMEDIATE != 0,
     })
 }
 
@@ -250,6 +257,8 @@ pub struct TokenProgress<'a> {
     pub is_populate: bool,
     /// How far it is.
     pub state: CopyState,
+    /// Whether it goes on behind the command's answer.
+    pub is_background: bool,
     /// Blocks of its unit that are done.
     pub blocks: u64,
     /// Why it has failed.
@@ -266,8 +275,11 @@ pub fn token_information(progress: &TokenProgress<'_>) -> Vec<u8> {
         false => 0x11,
     };
     let (status, completion) = match progress.state {
+        CopyState::InProgress if progress.is_background => (0x12, Status::Good),
         CopyState::InProgress => (0x11, Status::Good),
         CopyState::Done => (0x01, Status::Good),
+        // It was aborted.
+        CopyState::Failed if progress.sense.is_none() => (0x60, Status::TaskAborted),
         CopyState::Failed => (0x02, Status::CheckCondition),
     };
     let sense = progress.sense.unwrap_or_default();
@@ -388,6 +400,18 @@ mod tests {
         assert_eq!(read.ranges, both);
         assert!(list.len() <= TOKEN_LIST_BYTES_MAX as usize);
         assert!(write_using_token(&list[..list.len() - 1]).is_err());
+        let mut list = list;
+        for (flags, is_immediate) in [
+            (0, Ok(false)),
+            (1, Ok(true)),
+            (2, Err(Some(1))),
+            (4, Err(None)),
+        ] {
+            list[2] = flags;
+            let read = write_using_token(&list).map(|read| read.is_immediate);
+            let expected = is_immediate.map_err(|bit| Sense::invalid_parameter(2, bit));
+            assert_eq!(read, expected, "{flags}");
+        }
     }
 
     /// Goal: a token says what it stands for to whoever has made it, and nothing before; others
@@ -425,6 +449,7 @@ mod tests {
         let mut progress = TokenProgress {
             is_populate: true,
             state: CopyState::Done,
+            is_background: false,
             blocks: 11,
             sense: None,
             token: Some(&token),
@@ -441,5 +466,12 @@ mod tests {
         assert_eq!(told[4..6], [0x11, 0x02]);
         assert_eq!((told[12], told[13], told[32]), (2, 2, 0x70));
         assert_eq!(told[34..], [0; 4]);
+        progress.sense = None;
+        assert_eq!(token_information(&progress)[5], 0x60, "it was aborted");
+        progress.state = CopyState::InProgress;
+        for (is_background, status) in [(false, 0x11), (true, 0x12)] {
+            progress.is_background = is_background;
+            assert_eq!(token_information(&progress)[5], status);
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! The door as initiators see it, and as hostile ones do.
 
+mod background;
 mod commands;
 mod copies;
 mod fill;

@@ -11,9 +11,9 @@ const KEY: [u8; 32] = [3; 32];
 const NOW_SECONDS: i64 = 1_800_000_000;
 
 /// First block and how many.
-type Range = (u64, u32);
+pub(crate) type Range = (u64, u32);
 
-fn units() -> Rig {
+pub(crate) fn units() -> Rig {
     let mut rig = two_units();
     open(&mut rig);
     rig
@@ -30,7 +30,7 @@ fn at_second(rig: &mut Rig, second: i64) {
     rig.door.set_wall(wall);
 }
 
-fn other(rig: &mut Rig, number: u8) -> Initiator {
+pub(crate) fn other(rig: &mut Rig, number: u8) -> Initiator {
     let mut other = Initiator::new(rig, number);
     other.target = rig.luns[&OTHER].target();
     other.log_in(rig, &[]);
@@ -38,7 +38,7 @@ fn other(rig: &mut Rig, number: u8) -> Initiator {
     other
 }
 
-fn with_ranges(mut head: Vec<u8>, ranges: &[Range]) -> Vec<u8> {
+pub(crate) fn with_ranges(mut head: Vec<u8>, ranges: &[Range]) -> Vec<u8> {
     let length = u16::try_from(ranges.len() * 16).expect("few");
     head.extend(length.to_be_bytes());
     for (lba, blocks) in ranges {
@@ -51,12 +51,22 @@ fn with_ranges(mut head: Vec<u8>, ranges: &[Range]) -> Vec<u8> {
     head
 }
 
-fn ask(initiator: &mut Initiator, rig: &mut Rig, (action, list_id): (u8, u8), list: &[u8]) -> Done {
+/// Asks for a token, or by one; the tag.
+pub(crate) fn begin(
+    initiator: &mut Initiator,
+    rig: &mut Rig,
+    (action, list_id): (u8, u8),
+    list: &[u8],
+) -> u32 {
     let length = u32::try_from(list.len()).expect("short");
     let mut cdb = [0; 16];
     (cdb[0], cdb[1], cdb[9]) = (0x83, action, list_id);
     cdb[10..14].copy_from_slice(&length.to_be_bytes());
-    let tag = initiator.ask(rig, &cdb, (0, length), list);
+    initiator.ask(rig, &cdb, (0, length), list)
+}
+
+fn ask(initiator: &mut Initiator, rig: &mut Rig, what: (u8, u8), list: &[u8]) -> Done {
+    let tag = begin(initiator, rig, what, list);
     rig.answer_all();
     Done::of(tag, rig.receive(initiator.id))
 }
@@ -82,7 +92,7 @@ fn write(
     ask(initiator, rig, (0x11, 9), &with_ranges(head, ranges))
 }
 
-fn information(initiator: &mut Initiator, rig: &mut Rig, list_id: u8) -> Done {
+pub(crate) fn information(initiator: &mut Initiator, rig: &mut Rig, list_id: u8) -> Done {
     let mut cdb = [0; 16];
     (cdb[0], cdb[1], cdb[5], cdb[12]) = (0x84, 7, list_id, 4);
     let tag = initiator.ask(rig, &cdb, (1024, 0), b"");
@@ -90,7 +100,7 @@ fn information(initiator: &mut Initiator, rig: &mut Rig, list_id: u8) -> Done {
 }
 
 /// Makes a token of the first unit.
-fn token_of(rig: &mut Rig, ranges: &[Range]) -> Vec<u8> {
+pub(crate) fn token_of(rig: &mut Rig, ranges: &[Range]) -> Vec<u8> {
     let mut initiator = Initiator::ready(rig, 1);
     assert!(populate(&mut initiator, rig, 7, ranges).is_good());
     let told = information(&mut initiator, rig, 7).data;

@@ -48,7 +48,7 @@ enum Fault {
 }
 
 /// All of them, by name.
-const FAULTS: [(&str, Fault); 37] = [
+const FAULTS: [(&str, Fault); 38] = [
     (
         "reply-before-flush",
         Fault::Store(StoreMutation::ReplyBeforeFlush),
@@ -104,6 +104,7 @@ const FAULTS: [(&str, Fault); 37] = [
         "tell-no-numbers",
         Fault::Ensemble(HostMutation::TellNoNumbers),
     ),
+    ("copy-for-gone", Fault::Ensemble(HostMutation::CopyForGone)),
     ("ignore-lease", Fault::Ensemble(HostMutation::IgnoreLease)),
     (
         "drop-before-equal",

@@ -8,6 +8,7 @@
 
 mod fencing;
 mod register;
+mod stranding;
 
 use std::time::Duration;
 
@@ -26,11 +27,15 @@ use super::{Faults, Shape, world_of};
 use crate::store_crash::Outcome;
 use fencing::{Fencing, Order};
 use register::{Answer, Content, Operation, Register, Verdict};
+use stranding::Stranded;
 
 const INITIATORS: usize = 4;
 
 /// Blocks that they share: two that a site has, and two that lie in columns.
 const BLOCKS: [u32; 4] = [3, 127, 200, 519];
+
+/// How many of these a site has.
+const OF_SITE: usize = 2;
 
 const BLOCK_BYTES: u32 = 512;
 
@@ -104,6 +109,10 @@ struct Driver {
     is_lurking: bool,
     /// … then, and that gateway.
     strikes_at: Option<(Time, Place)>,
+    /// The next copy of who can be pushed out strands, …
+    is_stranding: bool,
+    /// … and has.
+    stranded: Option<Stranded>,
     /// Somebody has been told that he has reserved the LUN; from then on somebody has.
     is_held: bool,
     /// How often somebody was pushed out.
@@ -162,6 +171,8 @@ impl Driver {
             is_mended: false,
             is_lurking: false,
             strikes_at: None,
+            is_stranding: false,
+            stranded: None,
             is_held: false,
             fenced_total: 0,
             undecided: 0,
@@ -283,10 +294,13 @@ impl Driver {
             Faults::None => 0,
             _ => self.random.between(1, FAULTS_MAX),
         };
+        let may_strand = faults == Faults::All && self.is_reserved && self.shape.nodes > 1;
+        self.is_stranding = may_strand && self.random.coin();
         let deadline = self.world.now + PATIENCE;
         loop {
             let is_idle = self.clients.iter().all(|client| client.asked.is_none());
-            if left == 0 && is_idle {
+            if left == 0 && is_idle && self.stranded.is_none() {
+                self.world.slow_copies(None);
                 return Ok(());
             }
             if self.world.now >= deadline {
@@ -298,9 +312,10 @@ impl Driver {
                 fault_at = self.world.now + self.pause_before_fault();
             }
             self.strike();
+            self.pass_stranded();
             for number in 0..INITIATORS {
-                if left > 0 && self.may_act(number) {
-                    left -= 1;
+                if (left > 0 || self.sees_to_stranded(number)) && self.may_act(number) {
+                    left = left.saturating_sub(1);
                     self.act(number);
                 }
             }
@@ -308,6 +323,7 @@ impl Driver {
             let next = next.filter(|at| *at > self.world.now).min();
             let limit = self.world.now + Duration::from_millis(100);
             let strikes = self.strikes_at.map(|(at, _)| at);
+            let strikes = strikes.into_iter().chain(self.stranded_at());
             let wake = next.into_iter().chain(strikes).chain([limit]).min();
             self.step(wake.unwrap_or(limit))?;
         }
@@ -423,8 +439,12 @@ impl Driver {
         if let Some(Asked::Fencing(order)) = client.asked.take() {
             self.lose_order(number, order);
         }
-        let client = &mut self.clients[number];
-        client.next_at = self.world.now + RECONNECT_AFTER;
+        let is_stranded = self.stranded.is_some_and(|it| it.victim == number);
+        let pause = match is_stranded {
+            true => stranding::SILENCE,
+            false => RECONNECT_AFTER,
+        };
+        self.clients[number].next_at = self.world.now + pause;
     }
 
     fn give_up_late(&mut self, number: usize) {
@@ -473,6 +493,9 @@ impl Driver {
     }
 
     fn act(&mut self, number: usize) {
+        if let Some(block) = self.draw_look(number) {
+            return self.ask(number, block, Operation::Read);
+        }
         if self.is_reserved
             && let Some(order) = self.draw_order(number)
         {
@@ -485,15 +508,18 @@ impl Driver {
         let seen = self.clients[number].seen[block];
         self.contents += 1;
         let operation = match self.random.below(20) {
+            9..12 if self.copied < SOURCES => self.next_copy(),
+            _ if self.copied < SOURCES && self.is_to_strand(number, block) => self.next_copy(),
             0..7 => Operation::Read,
             7..9 => Operation::Write(self.contents),
-            9..12 if self.copied < SOURCES => {
-                self.copied += 1;
-                Operation::Write(FIRST_SOURCE + Content::from(self.copied - 1))
-            }
             _ => Operation::Exchange(seen, self.contents),
         };
         self.ask(number, block, operation);
+    }
+
+    fn next_copy(&mut self) -> Operation {
+        self.copied += 1;
+        Operation::Write(FIRST_SOURCE + Content::from(self.copied - 1))
     }
 
     fn ask(&mut self, number: usize, block: usize, operation: Operation) {
@@ -509,7 +535,13 @@ impl Driver {
         let gateway = client
             .connection
             .and_then(|name| self.world.target_of(name));
+        let is_copy = matches!(operation, Operation::Write(new) if new >= FIRST_SOURCE);
         if let Some(place) = gateway
+            && is_copy
+            && self.is_to_strand(number, block)
+        {
+            self.strand(number, block, place);
+        } else if let Some(place) = gateway
             && operation != Operation::Read
             && self.is_lurking
         {
@@ -517,6 +549,7 @@ impl Driver {
             let after = Duration::from_micros(self.random.below(3000));
             self.strikes_at = Some((self.world.now + after, place));
         }
+        let client = &mut self.clients[number];
         let mut cdb = [0; 16];
         let (code, length, reads, data) = match operation {
             Operation::Read => (0x88, 1, BLOCK_BYTES, Bytes::new()),

@@ -5,8 +5,9 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use crossdock_link::Stamped;
+use crossdock_link::{Frame, Stamped};
 use crossdock_names::HostId;
+use crossdock_peer::Port;
 use crossdock_sim::random::Random;
 use crossdock_types::Time;
 
@@ -68,6 +69,14 @@ enum State {
     Down(Time),
 }
 
+/// What is sent later than it could be.
+struct Late {
+    due: Time,
+    way: (Place, Place),
+    sender: HostId,
+    sent: Box<Stamped>,
+}
+
 #[derive(Default)]
 pub(super) struct Network {
     directions: BTreeMap<(Place, Place), Direction>,
@@ -79,6 +88,10 @@ pub(super) struct Network {
     breaks: BTreeMap<(Place, Place), Time>,
     /// Directions that are slow.
     paces: BTreeMap<(Place, Place), Pace>,
+    /// Nodes take so long to read what others copy.
+    copies_take: Option<Duration>,
+    /// What they read meanwhile.
+    late: Vec<Late>,
 }
 
 const fn pair(a: Place, b: Place) -> (Place, Place) {
@@ -121,7 +134,29 @@ impl Network {
         if self.links.get(&pair(from, to)) != Some(&State::Up) {
             return; // The sender does not know yet.
         }
-        self.put(now, (from, to), Arrival::Frame(sent), random);
+        match (self.copies_take, self.processes.get(&from)) {
+            (Some(latency), Some(&sender)) if is_to_be_copied(&sent) => {
+                self.late.push(Late {
+                    due: now + latency,
+                    way: (from, to),
+                    sender,
+                    sent,
+                });
+            }
+            _ => self.put(now, (from, to), Arrival::Frame(sent), random),
+        }
+    }
+
+    /// Sends what was read late, unless its node is gone.
+    fn send_late(&mut self, now: Time, random: &mut Random) {
+        let due: Vec<Late> = self.late.extract_if(.., |late| late.due <= now).collect();
+        for late in due {
+            let (from, to) = late.way;
+            let is_up = self.links.get(&pair(from, to)) == Some(&State::Up);
+            if is_up && self.processes.get(&from) == Some(&late.sender) {
+                self.put(now, late.way, Arrival::Frame(late.sent), random);
+            }
+        }
     }
 
     fn put(&mut self, now: Time, way: (Place, Place), arrival: Arrival, random: &mut Random) {
@@ -173,12 +208,18 @@ impl Network {
         self.paces.insert((from, to), pace);
     }
 
+    /// Nodes take so long to read what others copy, from now on.
+    pub(super) const fn slow_copies(&mut self, latency: Option<Duration>) {
+        self.copies_take = latency;
+    }
+
     /// Everything moves again, and as fast as ever.
     pub(super) fn heal(&mut self, now: Time) {
         for direction in self.directions.values_mut() {
             direction.cut_until = now;
         }
         self.paces.clear();
+        self.copies_take = None;
         self.breaks.clear();
         self.paused.clear();
     }
@@ -224,6 +265,7 @@ impl Network {
         arrivals
             .chain(links)
             .chain(self.breaks.values().copied())
+            .chain(self.late.iter().map(|late| late.due))
             .min()
     }
 
@@ -248,6 +290,7 @@ impl Network {
         now: Time,
         random: &mut Random,
     ) -> Option<(Place, HostId, Arrival)> {
+        self.send_late(now, random);
         while let Some((&link, _)) = self.breaks.iter().find(|(_, due)| **due <= now) {
             self.breaks.remove(&link);
             self.lose(now, link, random);
@@ -274,6 +317,17 @@ impl Network {
         let (_, sender, arrival) = self.directions.get_mut(&way)?.queue.pop_front()?;
         Some((way.1, sender, arrival))
     }
+}
+
+/// Whether it is what a node has read for one that copies it.
+const fn is_to_be_copied(sent: &Stamped) -> bool {
+    matches!(
+        sent.frame,
+        Frame::NodeReply {
+            to: Port::Copy(_),
+            ..
+        }
+    )
 }
 
 fn size_bytes(arrival: &Arrival) -> usize {

@@ -115,7 +115,7 @@ fn blocks_of_luns_are_linearizable() {
 
 /// Goal: changes that are carried out again, at sites or at nodes, also where another node has
 /// taken over, are found, and reservations that are answered before all gateways have heard of
-/// them.
+/// them; and copies that are made though their gateways are gone.
 #[test]
 fn built_in_faults_are_found_by_initiators() {
     for mutation in [
@@ -124,6 +124,7 @@ fn built_in_faults_are_found_by_initiators() {
         Mutation::WriteAgain,
         Mutation::TellNoNumbers,
         Mutation::ReserveAtOnce,
+        Mutation::CopyForGone,
     ] {
         let report = seeds::run_luns(0, MUTATION_SEEDS, None, Some(mutation));
         let failure = report.failure;

@@ -492,6 +492,11 @@ impl World {
         self.network.slow(from, to, pace);
     }
 
+    /// Nodes take so long to read what others copy, from now on.
+    pub(super) const fn slow_copies(&mut self, latency: Option<Duration>) {
+        self.network.slow_copies(latency);
+    }
+
     /// The process does nothing for a while.
     pub(super) fn pause(&mut self, place: Place, length: Duration) {
         self.paused.insert(place, self.now + length);

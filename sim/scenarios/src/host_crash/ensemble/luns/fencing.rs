@@ -46,6 +46,10 @@ impl Fencing {
     pub(super) fn is_out(&self) -> bool {
         self.standing == Standing::Out && !self.is_loose
     }
+
+    pub(super) fn is_in(&self) -> bool {
+        self.standing == Standing::In && !self.is_loose
+    }
 }
 
 const fn key_of(number: usize) -> u64 {
@@ -54,6 +58,9 @@ const fn key_of(number: usize) -> u64 {
 
 impl Driver {
     pub(super) fn draw_order(&mut self, number: usize) -> Option<Order> {
+        if let Some(order) = self.draw_push(number) {
+            return Some(order);
+        }
         let drawn = self.random.below(16);
         match self.clients[number].fencing.standing {
             Standing::Unknown if drawn < 12 => Some(Order::Register),
@@ -98,6 +105,7 @@ impl Driver {
             Order::Register => self.clients[number].fencing.is_loose = true,
             Order::Reserve => {}
             Order::Preempt(victim) => {
+                self.miss_push(number);
                 let fencing = &mut self.clients[victim].fencing;
                 if fencing.standing == Standing::In {
                     fencing.standing = Standing::Unknown;
@@ -122,11 +130,15 @@ impl Driver {
                 (fencing.standing, fencing.registered) = (Standing::In, now);
             }
             (Order::Preempt(victim), GOOD) => {
+                self.take_push(victim);
                 self.fence(victim, self.clients[number].fencing.ordered);
             }
             // It was pushed out, or he whom it was to push out.
             (_, CONFLICT) => self.clients[number].fencing.standing = Standing::Unknown,
             _ => {}
+        }
+        if done.status != GOOD {
+            self.miss_push(number);
         }
         Ok(())
     }
