@@ -9,6 +9,7 @@ use crossdock_types::{Payload, Time};
 
 use crate::door::IscsiDoor;
 use crate::message::ConnId;
+use crate::reset::ResetKind;
 use crate::session::SessionId;
 use crate::task::TaskId;
 
@@ -29,8 +30,8 @@ pub(crate) struct Management {
     waits_for: BTreeSet<TaskId>,
     /// A reset that other gateways have not carried out yet, by its ticket.
     pub(crate) reset: Option<u64>,
-    /// All sessions end behind it.
-    is_cold: bool,
+    /// All sessions with this unit end behind it.
+    ends_sessions_of: Option<u64>,
     response: u8,
 }
 
@@ -41,7 +42,7 @@ impl Management {
             tag,
             waits_for: BTreeSet::new(),
             reset: None,
-            is_cold: false,
+            ends_sessions_of: None,
             response: COMPLETE,
         }
     }
@@ -92,14 +93,12 @@ impl IscsiDoor {
                 self.abort(now, Management::new(id, tag), own);
             }
             Some(TaskFunction::ClearTaskSet) => {
-                let cleared = AdditionalSense::COMMANDS_CLEARED;
-                let others = of_unit.iter().filter_map(|task| self.tasks.get(task));
-                let others = others.map(|task| task.asked.session);
-                let others: BTreeSet<SessionId> = others.filter(|it| *it != session).collect();
-                for other in others {
-                    self.attend(other, cleared);
-                }
-                self.abort(now, Management::new(id, tag), of_unit);
+                self.tell_cleared(unit, Some(session));
+                let management = Management {
+                    reset: self.tell_reset(session, ResetKind::TaskSet),
+                    ..Management::new(id, tag)
+                };
+                self.abort(now, management, of_unit);
             }
             Some(
                 function @ (TaskFunction::LogicalUnitReset
@@ -107,9 +106,14 @@ impl IscsiDoor {
                 | TaskFunction::TargetColdReset),
             ) => {
                 self.reset(unit);
+                let is_cold = function == TaskFunction::TargetColdReset;
+                let kind = match is_cold {
+                    true => ResetKind::Cold,
+                    false => ResetKind::Unit,
+                };
                 let management = Management {
-                    reset: self.tell_reset(session),
-                    is_cold: function == TaskFunction::TargetColdReset,
+                    reset: self.tell_reset(session, kind),
+                    ends_sessions_of: is_cold.then_some(unit),
                     ..Management::new(id, tag)
                 };
                 self.abort(now, management, of_unit);
@@ -175,8 +179,10 @@ impl IscsiDoor {
         let done: Vec<Management> = self.managements.extract_if(.., done).collect();
         for management in done {
             self.answer_management(management.connection, management.tag, management.response);
-            if management.is_cold {
-                self.drop_others(now, management.connection);
+            let unit = management.ends_sessions_of;
+            if let Some(unit) = unit.filter(|_| management.response == COMPLETE) {
+                self.flush(management.connection);
+                self.end_sessions_of(now, unit);
             }
         }
     }
@@ -199,13 +205,18 @@ impl IscsiDoor {
         }
     }
 
+    /// Whose commands are about to be cleared by somebody else is told (SAM-5, as TAS is 0: the
+    /// commands are not answered).
+    pub(crate) fn tell_cleared(&mut self, unit: u64, by: Option<SessionId>) {
+        let tasks = self.tasks.values().filter(|task| task.unit == unit);
+        let sessions: BTreeSet<SessionId> = tasks.map(|task| task.asked.session).collect();
+        for session in sessions.into_iter().filter(|it| Some(*it) != by) {
+            self.attend(session, AdditionalSense::COMMANDS_CLEARED);
+        }
+    }
+
     /// A cold reset ends all sessions with the target.
-    fn drop_others(&mut self, now: Time, id: ConnId) {
-        let unit = self.session_of(id).and_then(|session| session.unit);
-        let Some(unit) = unit else {
-            return;
-        };
-        self.flush(id);
+    pub(crate) fn end_sessions_of(&mut self, now: Time, unit: u64) {
         for session in self.sessions_of(unit) {
             self.end_session(now, session);
         }
