@@ -91,7 +91,7 @@ fn a_reset_is_answered_when_all_gateways_have_done_it() {
     }
     // One that finds others at it is tried again, and one that never gets there is refused.
     let mut rig = several_gateways();
-    let mut initiator = Initiator::ready(&mut rig, 1);
+    let initiator = Initiator::ready(&mut rig, 1);
     rig.takes_reservations = false;
     initiator.manage(&mut rig, TaskFunction::LogicalUnitReset, u32::MAX);
     assert_eq!(management(&rig.receive(initiator.id)), Some(255));
