@@ -7,8 +7,8 @@ use crossdock_names::{
     Epoch, FileCapability, HandleKey, MintingKey, NodeId, Proof, ProofKey, SiteId,
 };
 use crossdock_peer::{
-    Call, CallId, Carries, DefragWord, Flow, LockNotice, NodeReply, NodeRequest, Port, Recall, SiteReply,
-    SiteRequest, Transfer,
+    Call, CallId, Carries, DefragWord, Flow, LockNotice, NodeReply, NodeRequest, Port, Recall,
+    SiteReply, SiteRequest, Transfer,
 };
 use crossdock_types::{Payload, Time, WallTime};
 

@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use clap::{ArgGroup, Args, Subcommand};
-use crossdock_admin::{DefragOrder, DefragStatus, FreeSpaceStatus, LayoutStatus};
+use crossdock_admin::{
+    DefragOrder, DefragStatus, FreeSpaceStatus, LayoutStatus, NodePassStatus, PassState,
+};
 use crossdock_members::DailyWindow;
 use crossdock_types::BLOCK_BYTES;
 
@@ -164,7 +166,9 @@ fn describe(status: &DefragStatus) -> String {
     text += &match (status.running, status.yielding) {
         (true, true) => format!("a pass{of} is at work, and waits for clients\n"),
         (true, false) => format!("a pass{of} is at work\n"),
-        (false, _) if status.found.objects == 0 && status.errors.is_empty() => {
+        (false, _)
+            if status.found.objects == 0 && status.errors.is_empty() && status.nodes.is_empty() =>
+        {
             return text + "nothing has been gone through since the start\n";
         }
         (false, _) if status.stopped => format!("the last pass{of}, which was stopped:\n"),
@@ -198,7 +202,37 @@ fn describe(status: &DefragStatus) -> String {
     for error in &status.errors {
         text += &format!("  {error}\n");
     }
+    for node in &status.nodes {
+        text += &node_pass(node);
+    }
     text
+}
+
+/// A line.
+fn node_pass(pass: &NodePassStatus) -> String {
+    let state = match pass.state {
+        PassState::Waiting => "has not begun",
+        PassState::Moving if pass.yielding => "moves, and waits for clients",
+        PassState::Moving => "moves",
+        PassState::Looking if pass.yielding => "looks, and waits for clients",
+        PassState::Looking => "looks at what has come of it",
+        PassState::Done => "done",
+        PassState::Stopped => "called off",
+        PassState::Away => "not there",
+    };
+    let (moved, found) = (bytes(pass.moved_blocks), &pass.found);
+    let told = match (pass.state, pass.left.objects) {
+        _ if found.objects == 0 => String::new(),
+        (PassState::Looking, left) => {
+            format!(": {moved} moved, {left} of {} objects", found.objects)
+        }
+        _ => format!(
+            ": {moved} moved, {} of {} objects gone through",
+            bytes(found.blocks),
+            found.objects
+        ),
+    };
+    format!("node {}  {state}{told}\n", pass.node)
 }
 
 fn layout(layout: &LayoutStatus) -> String {

@@ -13,10 +13,11 @@ use crossdock_names::{
     ObjectClass, ObjectId, Proof, ProofKey, Rights, Scope, SiteId, Version,
 };
 use crossdock_peer::{
-    AccessError, Call, CallId, Caller, ChangedRange, ChangesPage, CopySource, DefragWord, DuplicateKey, Flow,
-    KeptAsk, KeptPin, LayoutWord, LeaseId, MappedRanges, NodeAnswer, NodeError, NodeReply, NodeRequest,
-    ObjectStat, Order, PinId, Port, Promise, ReadVersion, Recall, Sending, SiteReply, SiteRequest,
-    SourceError, Stability, Transfer, Transport, TunnelSecret, WriteContext, WriterId,
+    AccessError, Call, CallId, Caller, ChangedRange, ChangesPage, CopySource, DefragWord,
+    DuplicateKey, Flow, KeptAsk, KeptPin, LayoutWord, LeaseId, MappedRanges, NodeAnswer, NodeError,
+    NodeReply, NodeRequest, ObjectStat, Order, PinId, Port, Promise, ReadVersion, Recall, Sending,
+    SiteReply, SiteRequest, SourceError, Stability, Transfer, Transport, TunnelSecret,
+    WriteContext, WriterId,
 };
 use crossdock_types::{Payload, Time, WallTime};
 
