@@ -224,7 +224,10 @@ fn node_pass(pass: &NodePassStatus) -> String {
     let told = match (pass.state, pass.left.objects) {
         _ if found.objects == 0 => String::new(),
         (PassState::Looking, left) => {
-            format!(": {moved} moved, {left} of {} objects", found.objects)
+            format!(
+                ": {moved} moved, {left} of {} objects looked at",
+                found.objects
+            )
         }
         _ => format!(
             ": {moved} moved, {} of {} objects gone through",
@@ -256,4 +259,62 @@ fn layout(layout: &LayoutStatus) -> String {
 
 fn bytes(blocks: u64) -> String {
     format::bytes(blocks * BLOCK_BYTES as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: of nodes that are at work it is said what they are at, and how far they are; of those
+    /// that have nothing to tell, why.
+    #[test]
+    fn nodes_are_told_one_by_one() {
+        let pass = |node, state| NodePassStatus {
+            node,
+            state,
+            yielding: false,
+            found: LayoutStatus {
+                objects: 3,
+                blocks: 512,
+                ..LayoutStatus::default()
+            },
+            left: LayoutStatus {
+                objects: 2,
+                ..LayoutStatus::default()
+            },
+            moved_blocks: 256,
+        };
+        let nothing = |node, state| NodePassStatus {
+            found: LayoutStatus::default(),
+            moved_blocks: 0,
+            ..pass(node, state)
+        };
+        let status = DefragStatus {
+            running: true,
+            moved_blocks: 768,
+            nodes: vec![
+                pass(0, PassState::Done),
+                NodePassStatus {
+                    yielding: true,
+                    ..pass(1, PassState::Moving)
+                },
+                pass(2, PassState::Looking),
+                nothing(3, PassState::Waiting),
+                nothing(4, PassState::Away),
+            ],
+            ..DefragStatus::default()
+        };
+        let told = describe(&status);
+        for line in [
+            "a pass is at work",
+            "moved  3.0 MiB",
+            "node 0  done: 1.0 MiB moved, 2.0 MiB of 3 objects gone through",
+            "node 1  moves, and waits for clients: 1.0 MiB moved, 2.0 MiB of 3 objects gone through",
+            "node 2  looks at what has come of it: 1.0 MiB moved, 2 of 3 objects looked at",
+            "node 3  has not begun",
+            "node 4  not there",
+        ] {
+            assert!(told.lines().any(|it| it == line), "{line}: {told}");
+        }
+    }
 }
