@@ -7,8 +7,8 @@ use crossdock_names::{
     Epoch, FileCapability, HandleKey, MintingKey, NodeId, Proof, ProofKey, SiteId,
 };
 use crossdock_peer::{
-    Call, CallId, Carries, Flow, LockNotice, NodeReply, NodeRequest, Port, Recall, SiteReply,
-    SiteRequest, Transfer,
+    Call, CallId, Carries, DefragWord, Flow, LockNotice, NodeReply, NodeRequest, Port, Recall,
+    SiteReply, SiteRequest, Transfer,
 };
 use crossdock_types::{Payload, Time, WallTime};
 
@@ -123,6 +123,14 @@ pub enum Frame {
         /// How many requests its disks had to do lately on average, in hundredths.
         load_percent: u32,
     },
+    /// How far a node of the sending host is with what managers have ordered it to put together;
+    /// for managers, repeated while it is at work on that.
+    Defrag {
+        /// Which.
+        node: NodeId,
+        /// How far.
+        word: Box<DefragWord>,
+    },
     /// Who is connected to the sending gateway at a virtual address, so that whoever
     /// takes that over can tell them: all of them, in place of what was said before.
     Clients {
@@ -193,6 +201,7 @@ impl Frame {
             | Self::Granted { .. }
             | Self::Space { .. }
             | Self::DiskProfile { .. }
+            | Self::Defrag { .. }
             | Self::Clients { .. }
             | Self::Minting(_)
             | Self::Proving(_)
@@ -223,6 +232,7 @@ impl Frame {
             | Self::Granted { .. }
             | Self::Space { .. }
             | Self::DiskProfile { .. }
+            | Self::Defrag { .. }
             | Self::Clients { .. }
             | Self::Minting(_)
             | Self::Proving(_)
@@ -258,6 +268,7 @@ impl Frame {
             | Self::Granted { .. }
             | Self::Space { .. }
             | Self::DiskProfile { .. }
+            | Self::Defrag { .. }
             | Self::Clients { .. }
             | Self::Minting(_)
             | Self::Proving(_)

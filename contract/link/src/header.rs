@@ -53,6 +53,7 @@ pub(crate) enum Kind {
     ResumeNode = 35,
     DiskProfile = 36,
     Transfer = 37,
+    Defrag = 38,
 }
 
 impl Kind {
@@ -86,6 +87,7 @@ impl Kind {
             35 => Self::ResumeNode,
             36 => Self::DiskProfile,
             37 => Self::Transfer,
+            38 => Self::Defrag,
             _ => return None,
         })
     }
@@ -121,6 +123,7 @@ impl Kind {
             Self::ResumeNode => "end of a postponement",
             Self::DiskProfile => "profile of a disk",
             Self::Transfer => "word about a transfer",
+            Self::Defrag => "word about a defragmentation",
         }
     }
 }

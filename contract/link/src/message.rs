@@ -21,7 +21,7 @@ use crate::{Frame, FrameError, Stamped};
 
 /// The version of the protocol that this build speaks: raised with every change
 /// of what the bodies of messages mean or how they are encoded.
-pub const PROTOCOL_VERSION: u16 = 17;
+pub const PROTOCOL_VERSION: u16 = 18;
 
 /// A message between hosts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -287,6 +287,7 @@ impl Message {
                 Frame::Granted { .. } => Kind::Granted,
                 Frame::Space { .. } => Kind::Space,
                 Frame::DiskProfile { .. } => Kind::DiskProfile,
+                Frame::Defrag { .. } => Kind::Defrag,
                 Frame::Clients { .. } => Kind::Clients,
                 Frame::Minting(_) => Kind::Minting,
                 Frame::AskClock { .. } => Kind::AskClock,
@@ -461,6 +462,10 @@ impl Message {
                 };
                 Self::Frame(profile.by(epoch))
             }
+            Kind::Defrag => {
+                let (epoch, node, word) = whole(kind, body)?;
+                Self::Frame(Frame::Defrag { node, word }.by(epoch))
+            }
             Kind::Clients => {
                 let (epoch, at, clients): (_, _, Vec<_>) = whole(kind, body)?;
                 if clients.len() > VIRTUAL_CLIENTS_MAX {
@@ -583,6 +588,7 @@ fn write_frame(now: Time, epoch: Epoch, frame: &Frame, to: Vec<u8>) -> postcard:
             sequential_bytes_per_second: rate,
             load_percent,
         } => postcard::to_extend(&(epoch, node, positioning, rate, load_percent), to),
+        Frame::Defrag { node, word } => postcard::to_extend(&(epoch, node, word), to),
         Frame::Clients { at, clients } => postcard::to_extend(&(epoch, at, clients), to),
         Frame::Minting(key) => postcard::to_extend(&(epoch, key), to),
         Frame::Recall(recall) => postcard::to_extend(&(epoch, recall), to),

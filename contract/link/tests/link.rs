@@ -108,6 +108,7 @@ fn callable(frame: Frame, soon: Time) -> Option<Frame> {
         | Frame::AskClock { .. }
         | Frame::Clock { .. }
         | Frame::Space { .. }
+        | Frame::Defrag { .. }
         | Frame::Clients { .. }
         | Frame::Minting(_)
         | Frame::Proving(_)

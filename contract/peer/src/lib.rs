@@ -8,6 +8,7 @@ mod access;
 mod call;
 mod carried;
 mod census;
+mod defrag;
 mod export;
 mod file;
 mod lease;
@@ -29,6 +30,7 @@ pub use access::AccessError;
 pub use call::{Call, CallId, Sending, Stability, WriteContext, WriterId};
 pub use carried::Carries;
 pub use census::{CensusClass, CensusPage, CensusPlace, CensusRow, NamePlace, Repair, Rights};
+pub use defrag::{DefragWord, LayoutWord};
 pub use export::ExportRules;
 pub use file::{
     AttributeChanges, Attributes, BackingExtent, BeforeAttributes, CreateMode, Device,

@@ -167,6 +167,12 @@ pub struct Reservations {
     /// gateways obey it.
     #[serde(default)]
     pub resets: u64,
+    /// How many of these have ended all sessions, too (TARGET COLD RESET).
+    #[serde(default)]
+    pub cold_resets: u64,
+    /// How often the task set was cleared (CLEAR TASK SET), which is answered likewise.
+    #[serde(default)]
+    pub clears: u64,
 }
 
 impl Reservations {
@@ -208,7 +214,8 @@ pub enum ReserveCause {
     Cleared,
     /// Others were pushed out.
     Preempted,
-    /// The unit was reset.
+    /// The unit was reset, or its task set was cleared: the counts tell which. (Another cause could
+    /// not be read by earlier versions.)
     Reset,
 }
 
@@ -233,6 +240,20 @@ mod tests {
         access.initiators.push(rule.clone());
         assert_eq!(access.rule("iqn.a", here), None);
         assert_eq!(access.rule("iqn.b", here), Some(rule));
+    }
+
+    /// Goal: a record that an earlier version has written is read, with counts that it does not know
+    /// at 0.
+    #[test]
+    fn earlier_records_are_read() {
+        let kept = r#"{"generation":3,"registrants":[],"held":null,"is_lasting":true,"last":null}"#;
+        let expected = Reservations {
+            generation: 3,
+            is_lasting: true,
+            ..Reservations::default()
+        };
+        let known: Reservations = serde_json::from_str(kept).expect("an earlier one");
+        assert_eq!(known, expected);
     }
 
     /// Goal: secrets are kept, and not shown.

@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use clap::{ArgGroup, Args, Subcommand};
-use crossdock_admin::{DefragOrder, DefragStatus, FreeSpaceStatus, LayoutStatus};
+use crossdock_admin::{
+    DefragOrder, DefragStatus, FreeSpaceStatus, LayoutStatus, NodePassStatus, PassState,
+};
 use crossdock_members::DailyWindow;
 use crossdock_types::BLOCK_BYTES;
 
@@ -164,7 +166,9 @@ fn describe(status: &DefragStatus) -> String {
     text += &match (status.running, status.yielding) {
         (true, true) => format!("a pass{of} is at work, and waits for clients\n"),
         (true, false) => format!("a pass{of} is at work\n"),
-        (false, _) if status.found.objects == 0 && status.errors.is_empty() => {
+        (false, _)
+            if status.found.objects == 0 && status.errors.is_empty() && status.nodes.is_empty() =>
+        {
             return text + "nothing has been gone through since the start\n";
         }
         (false, _) if status.stopped => format!("the last pass{of}, which was stopped:\n"),
@@ -198,7 +202,40 @@ fn describe(status: &DefragStatus) -> String {
     for error in &status.errors {
         text += &format!("  {error}\n");
     }
+    for node in &status.nodes {
+        text += &node_pass(node);
+    }
     text
+}
+
+/// A line.
+fn node_pass(pass: &NodePassStatus) -> String {
+    let state = match pass.state {
+        PassState::Waiting => "has not begun",
+        PassState::Moving if pass.yielding => "moves, and waits for clients",
+        PassState::Moving => "moves",
+        PassState::Looking if pass.yielding => "looks, and waits for clients",
+        PassState::Looking => "looks at what has come of it",
+        PassState::Done => "done",
+        PassState::Stopped => "called off",
+        PassState::Away => "not there",
+    };
+    let (moved, found) = (bytes(pass.moved_blocks), &pass.found);
+    let told = match (pass.state, pass.left.objects) {
+        _ if found.objects == 0 => String::new(),
+        (PassState::Looking, left) => {
+            format!(
+                ": {moved} moved, {left} of {} objects looked at",
+                found.objects
+            )
+        }
+        _ => format!(
+            ": {moved} moved, {} of {} objects gone through",
+            bytes(found.blocks),
+            found.objects
+        ),
+    };
+    format!("node {}  {state}{told}\n", pass.node)
 }
 
 fn layout(layout: &LayoutStatus) -> String {
@@ -222,4 +259,62 @@ fn layout(layout: &LayoutStatus) -> String {
 
 fn bytes(blocks: u64) -> String {
     format::bytes(blocks * BLOCK_BYTES as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: of nodes that are at work it is said what they are at, and how far they are; of those
+    /// that have nothing to tell, why.
+    #[test]
+    fn nodes_are_told_one_by_one() {
+        let pass = |node, state| NodePassStatus {
+            node,
+            state,
+            yielding: false,
+            found: LayoutStatus {
+                objects: 3,
+                blocks: 512,
+                ..LayoutStatus::default()
+            },
+            left: LayoutStatus {
+                objects: 2,
+                ..LayoutStatus::default()
+            },
+            moved_blocks: 256,
+        };
+        let nothing = |node, state| NodePassStatus {
+            found: LayoutStatus::default(),
+            moved_blocks: 0,
+            ..pass(node, state)
+        };
+        let status = DefragStatus {
+            running: true,
+            moved_blocks: 768,
+            nodes: vec![
+                pass(0, PassState::Done),
+                NodePassStatus {
+                    yielding: true,
+                    ..pass(1, PassState::Moving)
+                },
+                pass(2, PassState::Looking),
+                nothing(3, PassState::Waiting),
+                nothing(4, PassState::Away),
+            ],
+            ..DefragStatus::default()
+        };
+        let told = describe(&status);
+        for line in [
+            "a pass is at work",
+            "moved  3.0 MiB",
+            "node 0  done: 1.0 MiB moved, 2.0 MiB of 3 objects gone through",
+            "node 1  moves, and waits for clients: 1.0 MiB moved, 2.0 MiB of 3 objects gone through",
+            "node 2  looks at what has come of it: 1.0 MiB moved, 2 of 3 objects looked at",
+            "node 3  has not begun",
+            "node 4  not there",
+        ] {
+            assert!(told.lines().any(|it| it == line), "{line}: {told}");
+        }
+    }
 }

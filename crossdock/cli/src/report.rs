@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use crossdock_admin::{
     Answer, DefragStatus, DoorStatus, FreeSpaceStatus, FsckFinding, FsckStatus, HostStatus,
-    LayoutStatus, NodeStatus, Refusal, ScrubStatus, SiteStatus, Status,
+    LayoutStatus, NodePassStatus, NodeStatus, PassState, Refusal, ScrubStatus, SiteStatus, Status,
 };
-use crossdock_host::{Host, NamedFinding, NodeFigures, NodeState, PlacedSite};
+use crossdock_host::{Host, NamedFinding, NodeFigures, NodePass, NodeState, PassStage, PlacedSite};
 use crossdock_members::{ExportRecord, HostRecord, NodeDoor};
 use crossdock_names::NodeId;
 use crossdock_peer::Network;
@@ -138,7 +138,26 @@ pub(crate) fn defrag(host: &Host) -> Answer {
         unreadable_blocks: progress.moves.unreadable_blocks,
         homeless_blocks: progress.moves.homeless_blocks,
         errors: progress.errors.clone(),
+        nodes: progress.nodes.iter().map(node_pass).collect(),
     })
+}
+
+fn node_pass(pass: &NodePass) -> NodePassStatus {
+    NodePassStatus {
+        node: pass.node,
+        state: match pass.stage {
+            PassStage::Waiting => PassState::Waiting,
+            PassStage::Moving => PassState::Moving,
+            PassStage::Looking => PassState::Looking,
+            PassStage::Done => PassState::Done,
+            PassStage::Stopped => PassState::Stopped,
+            PassStage::Away => PassState::Away,
+        },
+        yielding: pass.is_yielding,
+        found: layout(&pass.found),
+        left: layout(&pass.left),
+        moved_blocks: pass.moves.moved_blocks,
+    }
 }
 
 fn layout(layout: &Layout) -> LayoutStatus {

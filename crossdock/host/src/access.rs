@@ -170,9 +170,9 @@ impl Host {
             | Frame::Proving(_)
             | Frame::Handling(_)
             | Frame::Recall(_) => role == Role::Manager,
-            Frame::Space { node, .. } | Frame::DiskProfile { node, .. } => {
-                record.nodes.contains(&node.0)
-            }
+            Frame::Space { node, .. }
+            | Frame::DiskProfile { node, .. }
+            | Frame::Defrag { node, .. } => record.nodes.contains(&node.0),
             Frame::Clients { .. } | Frame::Transfer(Transfer::End(_) | Transfer::Release(_)) => {
                 role == Role::Gateway
             }

@@ -6,16 +6,18 @@
 //! A pass goes through everything twice: to move, and to look at what has come of it. What managers
 //! of an ensemble order is in `defrag_orders`.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crossdock_members::DailyWindow;
-use crossdock_names::FileRef;
-use crossdock_peer::NodeError;
+use crossdock_names::{FileRef, NodeId};
+use crossdock_peer::{DefragWord, NodeError};
 use crossdock_server::{MoverPace, MoverTurn, NodeInput};
 use crossdock_store::{DefragReport, DefragStep, FreeSpace, Layout, Moves, StoreInput};
 use crossdock_types::{Time, WallTime};
 
 use crate::defrag_orders::Orders;
+use crate::defrag_words::NodePass;
 use crate::host::Host;
 use crate::message::Message;
 use crate::nodes::{Drain, NodeState};
@@ -59,6 +61,8 @@ pub struct DefragProgress {
     pub moves: Moves,
     /// What has kept it from going to the end.
     pub errors: Vec<String>,
+    /// At a manager of an ensemble: how far each node is with the last order.
+    pub nodes: Vec<NodePass>,
 }
 
 /// The defragmenter.
@@ -66,6 +70,8 @@ pub struct DefragProgress {
 pub(crate) struct Defrag {
     pub(crate) progress: DefragProgress,
     pub(crate) orders: Orders,
+    /// Of a manager: what nodes of other hosts have told of the last order.
+    pub(crate) words: BTreeMap<NodeId, DefragWord>,
     /// Nodes that have still to be gone through, by number.
     nodes: Vec<u32>,
     pub(crate) placement: Option<u64>,
@@ -116,6 +122,11 @@ impl Defrag {
     pub(crate) fn due(&self) -> Option<Time> {
         let dues = [self.due, self.schedule_due, self.orders.due()];
         dues.into_iter().flatten().min()
+    }
+
+    /// Whether it has moved what it could at its node, and looks at what has come of it.
+    pub(crate) const fn is_looking(&self) -> bool {
+        matches!(self.stage, Stage::Looking)
     }
 
     /// Whether a node has been asked for a step.

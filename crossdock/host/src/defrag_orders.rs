@@ -1,5 +1,6 @@
 //! The defragmenter in an ensemble: managers order all nodes, by the registry, what they are to put
-//! together; each node follows the registry, and tells there what came of it.
+//! together; each node follows the registry, and tells there what came of it. How far it is meanwhile
+//! is in `defrag_words`.
 
 use std::time::Duration;
 
@@ -7,10 +8,11 @@ use crossdock_members::{
     Change, DailyWindow, DefragOrderRecord, DefragResult, LayoutRecord, NodeRecord,
 };
 use crossdock_names::FileRef;
-use crossdock_store::{FreeSpace, Layout, Moves};
+use crossdock_store::Layout;
 use crossdock_types::{Time, WallTime};
 
 use crate::defrag::DefragProgress;
+use crate::defrag_words::kept_blocks;
 use crate::exports::REGISTRY_PATIENCE;
 use crate::host::Host;
 use crate::nodes::{Drain, NodeState};
@@ -39,6 +41,11 @@ pub(crate) struct Orders {
 impl Orders {
     pub(crate) const fn due(&self) -> Option<Time> {
         self.due
+    }
+
+    /// Of a node: number of the order that it has begun, and that is not over.
+    pub(crate) fn under_way(&self) -> Option<u64> {
+        self.begun.filter(|_| self.result.is_none())
     }
 }
 
@@ -91,27 +98,6 @@ impl Host {
         }
     }
 
-    fn progress_of(&self, order: &DefragOrderRecord) -> DefragProgress {
-        let state = self.registry.state();
-        let mut sum = DefragProgress {
-            running: state.defragmenting().next().is_some(),
-            is_stopped: order.is_stopped,
-            path: order.path.clone(),
-            ..DefragProgress::default()
-        };
-        for node in &state.nodes {
-            let Some(done) = node.defrag_done(order.number) else {
-                continue;
-            };
-            sum.found.add(&layout(&done.found));
-            sum.left.add(&layout(&done.left));
-            sum.moves.add(&moves(done));
-            sum.free.add(&free(done));
-            sum.errors.extend(done.error.clone());
-        }
-        sum
-    }
-
     /// Has all nodes put together what they have of a file, or of everything, if this is a manager
     /// of an ensemble; whether it is.
     pub(crate) fn order_defrag(&mut self, now: Time, file: Option<FileRef>) -> bool {
@@ -158,6 +144,7 @@ impl Host {
         if !self.registry.is_shared() {
             return;
         }
+        self.forget_defrag_words();
         self.follow_ordering(now);
         let window = self.defrag_schedule();
         if self.defrag_node().is_some() {
@@ -221,6 +208,7 @@ impl Host {
         } else {
             self.begin_order(now, order);
         }
+        self.tell_defrag_word(node);
         if let Some(result) = self.defrag.orders.result.clone() {
             // A shared registry takes it, and answers by its state.
             let _ = self.change(Change::EndDefrag { node, result });
@@ -280,12 +268,7 @@ fn result_of(order: u64, node: u32, progress: &DefragProgress) -> DefragResult {
         found: record(&progress.found),
         left: record(&progress.left),
         moved_blocks: moves.moved_blocks,
-        kept_blocks: [
-            moves.pinned_blocks,
-            moves.busy_blocks,
-            moves.unreadable_blocks,
-            moves.homeless_blocks,
-        ],
+        kept_blocks: kept_blocks(moves),
         free: [
             free.blocks,
             free.runs,
@@ -293,40 +276,5 @@ fn result_of(order: u64, node: u32, progress: &DefragProgress) -> DefragResult {
             free.unseen_blocks,
         ],
         error,
-    }
-}
-
-const fn layout(record: &LayoutRecord) -> Layout {
-    Layout {
-        objects: record.objects,
-        blocks: record.blocks,
-        runs: record.runs,
-        seek_blocks: record.seek_blocks,
-    }
-}
-
-const fn moves(done: &DefragResult) -> Moves {
-    let [
-        pinned_blocks,
-        busy_blocks,
-        unreadable_blocks,
-        homeless_blocks,
-    ] = done.kept_blocks;
-    Moves {
-        moved_blocks: done.moved_blocks,
-        pinned_blocks,
-        busy_blocks,
-        unreadable_blocks,
-        homeless_blocks,
-    }
-}
-
-const fn free(done: &DefragResult) -> FreeSpace {
-    let [blocks, runs, longest_blocks, unseen_blocks] = done.free;
-    FreeSpace {
-        blocks,
-        runs,
-        longest_blocks,
-        unseen_blocks,
     }
 }

@@ -97,8 +97,8 @@ impl Host {
         } = order;
         let change = Change::SetReservations {
             id: lun,
-            expected: expected.clone(),
-            wanted: wanted.clone(),
+            expected: Box::new(expected.clone()),
+            wanted: Box::new(wanted.clone()),
         };
         if expected == wanted {
             // It is so already, and maybe not everywhere.

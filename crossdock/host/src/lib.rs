@@ -13,6 +13,7 @@ mod clocks;
 mod columns;
 mod defrag;
 mod defrag_orders;
+mod defrag_words;
 mod depots;
 mod equalize;
 mod evacuation;
@@ -62,6 +63,7 @@ pub use columns::{
 };
 pub use crossdock_locks::Holdings;
 pub use defrag::DefragProgress;
+pub use defrag_words::{NodePass, PassStage};
 pub use evacuation::{DataRoom, EvacuationProgress};
 pub use exports::{ExportError, ExportTicket};
 pub use figures::{HostFigures, PlacedSite};

@@ -469,6 +469,7 @@ impl Host {
                     load_percent,
                 },
             ),
+            Frame::Defrag { node, word } => self.take_defrag_word(node, *word),
             Frame::Clients { at, clients } => self.take_clients(at, clients),
             Frame::Minting(key) => self.take_minting(peer, key),
             Frame::Proving(key) => self.take_proof_key(key),

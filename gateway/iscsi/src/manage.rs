@@ -9,6 +9,7 @@ use crossdock_types::{Payload, Time};
 
 use crate::door::IscsiDoor;
 use crate::message::ConnId;
+use crate::reset::ResetKind;
 use crate::session::SessionId;
 use crate::task::TaskId;
 
@@ -29,8 +30,8 @@ pub(crate) struct Management {
     waits_for: BTreeSet<TaskId>,
     /// A reset that other gateways have not carried out yet, by its ticket.
     pub(crate) reset: Option<u64>,
-    /// All sessions end behind it.
-    is_cold: bool,
+    /// All sessions with this unit end behind it.
+    ends_sessions_of: Option<u64>,
     response: u8,
 }
 
@@ -41,7 +42,7 @@ impl Management {
             tag,
             waits_for: BTreeSet::new(),
             reset: None,
-            is_cold: false,
+            ends_sessions_of: None,
             response: COMPLETE,
         }
     }
@@ -61,18 +62,10 @@ impl IscsiDoor {
             return self.answer_management(id, tag, NOT_SUPPORTED);
         };
         let is_unit = LogicalUnit::decode(request.lun) == LogicalUnit::Number(0);
-        let of_unit = |task: TaskId| {
-            let task = self.tasks.get(&task);
-            task.is_some_and(|task| task.unit == unit)
-        };
         let of_session = |task: TaskId| {
             let task = self.tasks.get(&task);
             task.is_some_and(|task| task.asked.session == session)
         };
-        // What is answered is of no task set; a reset ends it all the same.
-        let is_answered = |task: TaskId| self.tasks.get(&task).is_some_and(|it| it.is_answered);
-        let all: Vec<TaskId> = self.tasks.keys().copied().collect();
-        let of_unit: Vec<TaskId> = all.iter().copied().filter(|task| of_unit(*task)).collect();
         match TaskFunction::from_flags(request.head.flags) {
             Some(
                 TaskFunction::AbortTask
@@ -89,21 +82,17 @@ impl IscsiDoor {
                 Referenced::Nothing => self.answer_management(id, tag, NO_TASK),
             },
             Some(TaskFunction::AbortTaskSet) => {
-                let own = of_unit.into_iter().filter(|task| of_session(*task));
-                let own = own.filter(|task| !is_answered(*task)).collect();
+                let own = self.task_set(unit).into_iter();
+                let own = own.filter(|task| of_session(*task)).collect();
                 self.abort(now, Management::new(id, tag), own);
             }
             Some(TaskFunction::ClearTaskSet) => {
-                let cleared = AdditionalSense::COMMANDS_CLEARED;
-                let of_set = of_unit.into_iter().filter(|task| !is_answered(*task));
-                let of_set: Vec<TaskId> = of_set.collect();
-                let others = of_set.iter().filter_map(|task| self.tasks.get(task));
-                let others = others.map(|task| task.asked.session);
-                let others: BTreeSet<SessionId> = others.filter(|it| *it != session).collect();
-                for other in others {
-                    self.attend(other, cleared);
-                }
-                self.abort(now, Management::new(id, tag), of_set);
+                self.tell_cleared(unit, Some(session));
+                let management = Management {
+                    reset: self.tell_reset(session, ResetKind::TaskSet),
+                    ..Management::new(id, tag)
+                };
+                self.abort(now, management, self.task_set(unit));
             }
             Some(
                 function @ (TaskFunction::LogicalUnitReset
@@ -111,12 +100,17 @@ impl IscsiDoor {
                 | TaskFunction::TargetColdReset),
             ) => {
                 self.reset(unit);
+                let is_cold = function == TaskFunction::TargetColdReset;
+                let kind = match is_cold {
+                    true => ResetKind::Cold,
+                    false => ResetKind::Unit,
+                };
                 let management = Management {
-                    reset: self.tell_reset(session),
-                    is_cold: function == TaskFunction::TargetColdReset,
+                    reset: self.tell_reset(session, kind),
+                    ends_sessions_of: is_cold.then_some(unit),
                     ..Management::new(id, tag)
                 };
-                self.abort(now, management, of_unit);
+                self.abort(now, management, self.tasks_of(unit));
             }
             Some(TaskFunction::TaskReassign) => self.answer_management(id, tag, NO_REASSIGNMENT),
             Some(TaskFunction::ClearAca) | None => self.answer_management(id, tag, NOT_SUPPORTED),
@@ -179,8 +173,10 @@ impl IscsiDoor {
         let done: Vec<Management> = self.managements.extract_if(.., done).collect();
         for management in done {
             self.answer_management(management.connection, management.tag, management.response);
-            if management.is_cold {
-                self.drop_others(now, management.connection);
+            let unit = management.ends_sessions_of;
+            if let Some(unit) = unit.filter(|_| management.response == COMPLETE) {
+                self.flush(management.connection);
+                self.end_sessions_of(now, unit);
             }
         }
     }
@@ -203,13 +199,32 @@ impl IscsiDoor {
         }
     }
 
+    /// All that is under way for a unit.
+    pub(crate) fn tasks_of(&self, unit: u64) -> Vec<TaskId> {
+        let tasks = self.tasks.iter().filter(|(_, task)| task.unit == unit);
+        tasks.map(|(&id, _)| id).collect()
+    }
+
+    /// The same without copies that have been answered, which are of no task set.
+    pub(crate) fn task_set(&self, unit: u64) -> Vec<TaskId> {
+        let mut tasks = self.tasks_of(unit);
+        tasks.retain(|task| self.tasks.get(task).is_some_and(|task| !task.is_answered));
+        tasks
+    }
+
+    /// Whose commands are about to be cleared by somebody else is told (SAM-5, as TAS is 0: the
+    /// commands are not answered).
+    pub(crate) fn tell_cleared(&mut self, unit: u64, by: Option<SessionId>) {
+        let tasks = self.task_set(unit).into_iter();
+        let tasks = tasks.filter_map(|task| self.tasks.get(&task));
+        let sessions: BTreeSet<SessionId> = tasks.map(|task| task.asked.session).collect();
+        for session in sessions.into_iter().filter(|it| Some(*it) != by) {
+            self.attend(session, AdditionalSense::COMMANDS_CLEARED);
+        }
+    }
+
     /// A cold reset ends all sessions with the target.
-    fn drop_others(&mut self, now: Time, id: ConnId) {
-        let unit = self.session_of(id).and_then(|session| session.unit);
-        let Some(unit) = unit else {
-            return;
-        };
-        self.flush(id);
+    pub(crate) fn end_sessions_of(&mut self, now: Time, unit: u64) {
         for session in self.sessions_of(unit) {
             self.end_session(now, session);
         }

@@ -1,6 +1,7 @@
-//! Resets of a unit that several gateways serve (SAM-5 section 6.3.3): each of them aborts what has
-//! come through it, and tells its sessions. The reset is counted in the LUN's record, and answered
-//! when all gateways obey that, as a reservation is (docs/decisions/0049).
+//! Resets of a unit that several gateways serve (SAM-5 section 6.3.3), and clearings of its task set:
+//! each of them aborts what has come through it, and tells its sessions, or ends them. It is counted
+//! in the LUN's record, and answered when all gateways obey that, as a reservation is
+//! (docs/decisions/0049).
 
 use crossdock_peer::{Nexus, Reservations, ReserveCause};
 use crossdock_types::Time;
@@ -8,29 +9,64 @@ use crossdock_types::Time;
 use crate::door::IscsiDoor;
 use crate::message::{IscsiEffect, ReserveOrder};
 use crate::session::SessionId;
-use crate::task::TaskId;
 
 /// How often it is tried anew, as somebody else has changed the record.
 const TRIES_MAX: u32 = 16;
+
+/// What all gateways do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ResetKind {
+    /// CLEAR TASK SET: all commands are aborted.
+    TaskSet,
+    /// LOGICAL UNIT RESET, and TARGET WARM RESET: what was set of the unit is as at the start, too.
+    Unit,
+    /// TARGET COLD RESET: all sessions end, too.
+    Cold,
+}
+
+impl ResetKind {
+    /// How often that was done.
+    const fn count(self, known: &Reservations) -> u64 {
+        match self {
+            Self::TaskSet => known.clears,
+            Self::Unit => known.resets,
+            Self::Cold => known.cold_resets,
+        }
+    }
+
+    /// Once more.
+    const fn add_to(self, known: &mut Reservations) {
+        match self {
+            Self::TaskSet => known.clears += 1,
+            Self::Unit => known.resets += 1,
+            Self::Cold => {
+                known.resets += 1;
+                known.cold_resets += 1;
+            }
+        }
+    }
+}
 
 /// A reset on its way to the registry, and to other gateways.
 #[derive(Debug)]
 pub(crate) struct Reset {
     unit: u64,
+    kind: ResetKind,
     by: Nexus,
-    /// The unit will have been reset so often.
-    count: u64,
+    /// The record as it is to be.
+    wanted: Reservations,
     tries: u32,
 }
 
 impl IscsiDoor {
     /// Has other gateways reset the unit, too; the ticket of that, if there may be any.
-    pub(crate) fn tell_reset(&mut self, session: SessionId) -> Option<u64> {
+    pub(crate) fn tell_reset(&mut self, session: SessionId, kind: ResetKind) -> Option<u64> {
         let known = self.sessions.get(&session)?;
         let reset = Reset {
             unit: known.unit?,
+            kind,
             by: known.nexus.clone(),
-            count: 0,
+            wanted: Reservations::default(),
             tries: 0,
         };
         self.config.is_shared.then(|| self.try_reset(reset))?
@@ -42,12 +78,10 @@ impl IscsiDoor {
         if reset.tries > TRIES_MAX {
             return None;
         }
-        reset.count = expected.resets + 1;
-        let wanted = Reservations {
-            resets: reset.count,
-            last: Some((reset.by.clone(), ReserveCause::Reset)),
-            ..expected.clone()
-        };
+        let mut wanted = expected.clone();
+        reset.kind.add_to(&mut wanted);
+        wanted.last = Some((reset.by.clone(), ReserveCause::Reset));
+        reset.wanted = wanted.clone();
         self.changes_total += 1;
         let ticket = self.changes_total;
         let lun = reset.unit;
@@ -77,8 +111,17 @@ impl IscsiDoor {
 
     /// Takes what a LUN's record says of resets: those of other gateways are carried out here.
     pub(crate) fn follow_resets(&mut self, now: Time, number: u64, before: &Reservations) {
+        // Each one does what those behind it do.
+        let kinds = [ResetKind::Cold, ResetKind::Unit, ResetKind::TaskSet];
+        let mut kinds = kinds.into_iter();
+        if let Some(kind) = kinds.find(|kind| self.is_reset_elsewhere(number, *kind, before)) {
+            self.carry_out(now, number, kind);
+        }
+    }
+
+    fn is_reset_elsewhere(&self, number: u64, kind: ResetKind, before: &Reservations) -> bool {
         let Some(unit) = self.units.get(&number) else {
-            return;
+            return false;
         };
         let after = &unit.lun.reservations;
         let is_own = |reset: &Reset| {
@@ -86,19 +129,30 @@ impl IscsiDoor {
                 &after.last,
                 Some((by, ReserveCause::Reset)) if *by == reset.by
             );
-            is_last && (reset.unit, reset.count) == (number, after.resets)
+            let is_counted = kind.count(after) == kind.count(&reset.wanted);
+            is_last && is_counted && reset.unit == number
         };
         let own = u64::from(self.resets.values().any(is_own));
-        if after.resets.saturating_sub(before.resets) <= own {
-            return;
+        kind.count(after).saturating_sub(kind.count(before)) > own
+    }
+
+    /// Does here what another gateway was asked for.
+    fn carry_out(&mut self, now: Time, number: u64, kind: ResetKind) {
+        match kind {
+            ResetKind::TaskSet => self.tell_cleared(number, None),
+            ResetKind::Unit | ResetKind::Cold => self.reset(number),
         }
-        self.reset(number);
-        let tasks = self.tasks.iter().filter(|(_, task)| task.unit == number);
-        let tasks: Vec<TaskId> = tasks.map(|(&id, _)| id).collect();
+        let tasks = match kind {
+            ResetKind::TaskSet => self.task_set(number),
+            ResetKind::Unit | ResetKind::Cold => self.tasks_of(number),
+        };
         for task in tasks {
             if !self.abort_task(now, task) {
                 self.reset_tasks.push((number, task));
             }
+        }
+        if kind == ResetKind::Cold {
+            self.end_sessions_of(now, number);
         }
         self.settle_managements(now);
         self.pump(now);

@@ -345,13 +345,15 @@ pub struct Moves {
 }
 
 impl Moves {
-    /// Counts those of another step, too.
+    /// Counts those of another step, too; what other hosts say is not believed to add up.
     pub const fn add(&mut self, other: &Self) {
-        self.moved_blocks += other.moved_blocks;
-        self.pinned_blocks += other.pinned_blocks;
-        self.busy_blocks += other.busy_blocks;
-        self.unreadable_blocks += other.unreadable_blocks;
-        self.homeless_blocks += other.homeless_blocks;
+        self.moved_blocks = self.moved_blocks.saturating_add(other.moved_blocks);
+        self.pinned_blocks = self.pinned_blocks.saturating_add(other.pinned_blocks);
+        self.busy_blocks = self.busy_blocks.saturating_add(other.busy_blocks);
+        self.unreadable_blocks = self
+            .unreadable_blocks
+            .saturating_add(other.unreadable_blocks);
+        self.homeless_blocks = self.homeless_blocks.saturating_add(other.homeless_blocks);
     }
 }
 

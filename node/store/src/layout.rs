@@ -40,12 +40,13 @@ impl Layout {
         percent.map_or(100, |percent| u64::try_from(percent).unwrap_or(100))
     }
 
-    /// Adds what was seen of other objects, or of other parts of the same.
+    /// Adds what was seen of other objects, or of other parts of the same; what other hosts say is
+    /// not believed to add up.
     pub const fn add(&mut self, other: &Self) {
-        self.objects += other.objects;
-        self.blocks += other.blocks;
-        self.runs += other.runs;
-        self.seek_blocks += other.seek_blocks;
+        self.objects = self.objects.saturating_add(other.objects);
+        self.blocks = self.blocks.saturating_add(other.blocks);
+        self.runs = self.runs.saturating_add(other.runs);
+        self.seek_blocks = self.seek_blocks.saturating_add(other.seek_blocks);
     }
 }
 
@@ -102,10 +103,10 @@ pub struct FreeSpace {
 impl FreeSpace {
     /// Adds what another disk has.
     pub fn add(&mut self, other: &Self) {
-        self.blocks += other.blocks;
-        self.runs += other.runs;
+        self.blocks = self.blocks.saturating_add(other.blocks);
+        self.runs = self.runs.saturating_add(other.runs);
         self.longest_blocks = self.longest_blocks.max(other.longest_blocks);
-        self.unseen_blocks += other.unseen_blocks;
+        self.unseen_blocks = self.unseen_blocks.saturating_add(other.unseen_blocks);
     }
 }
 

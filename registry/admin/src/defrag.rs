@@ -55,6 +55,45 @@ pub struct DefragStatus {
     pub homeless_blocks: u64,
     /// What has kept it from going to the end.
     pub errors: Vec<String>,
+    /// At a manager of an ensemble: how far each node is with the last order. What these have done
+    /// is part of the figures above, also while they are at work.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nodes: Vec<NodePassStatus>,
+}
+
+/// How far a node is with the last order.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodePassStatus {
+    /// Its number.
+    pub node: u32,
+    /// What it is at.
+    pub state: PassState,
+    /// It waits because clients are at work.
+    pub yielding: bool,
+    /// How objects lay when it came to them.
+    pub found: LayoutStatus,
+    /// How they lie, as far as that has been looked at since.
+    pub left: LayoutStatus,
+    /// Blocks that have another place now.
+    pub moved_blocks: u64,
+}
+
+/// What a node is at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PassState {
+    /// It has not begun, or has not told so yet.
+    Waiting,
+    /// It moves what lies apart.
+    Moving,
+    /// It looks at what has come of that.
+    Looking,
+    /// It has come to the end.
+    Done,
+    /// It was called off before it was done.
+    Stopped,
+    /// The node is not there.
+    Away,
 }
 
 /// How objects lie on disks.

@@ -95,7 +95,9 @@ mod top;
 mod watch;
 
 pub use address::{AddressAddition, AddressStatus};
-pub use defrag::{DefragOrder, DefragStatus, FreeSpaceStatus, LayoutStatus};
+pub use defrag::{
+    DefragOrder, DefragStatus, FreeSpaceStatus, LayoutStatus, NodePassStatus, PassState,
+};
 pub use disk::DiskOrder;
 pub use events::{EVENTS_MAX, Event, Events};
 pub use exnode::{FileImport, FileSharing, ImportStatus, SharedFile, SharedPiece};

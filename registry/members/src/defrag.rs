@@ -69,7 +69,9 @@ impl State {
         })
     }
 
-    fn is_there(&self, node: u64) -> bool {
+    /// Whether a process has that node now.
+    #[must_use]
+    pub fn is_there(&self, node: u64) -> bool {
         self.hosts.values().any(|host| host.nodes.contains(&node))
     }
 

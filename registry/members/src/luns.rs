@@ -166,8 +166,8 @@ mod tests {
         };
         let reserve = |expected: &Reservations, wanted: &Reservations| Change::SetReservations {
             id: 1,
-            expected: expected.clone(),
-            wanted: wanted.clone(),
+            expected: Box::new(expected.clone()),
+            wanted: Box::new(wanted.clone()),
         };
         let none = Reservations::default();
         assert_eq!(state.apply(reserve(&none, &reserved)), Ok(()));

@@ -470,9 +470,9 @@ pub enum Change {
         /// Its number.
         id: u64,
         /// As it was seen.
-        expected: Reservations,
+        expected: Box<Reservations>,
         /// As it is from now on.
-        wanted: Reservations,
+        wanted: Box<Reservations>,
     },
     /// A gateway obeys reservations as they were after so many changes, and nothing of those who
     /// have lost their right by them is written through it any more.
@@ -697,7 +697,7 @@ impl State {
                 id,
                 expected,
                 wanted,
-            } => return self.set_reservations(id, &expected, wanted),
+            } => return self.set_reservations(id, &expected, *wanted),
             Change::ObeyReservations { host, changes } => {
                 return self.obey_reservations(host, changes);
             }

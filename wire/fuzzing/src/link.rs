@@ -13,10 +13,11 @@ use crossdock_names::{
     ObjectClass, ObjectId, Proof, ProofKey, Rights, Scope, SiteId, Version,
 };
 use crossdock_peer::{
-    AccessError, Call, CallId, Caller, ChangedRange, ChangesPage, CopySource, DuplicateKey, Flow,
-    KeptAsk, KeptPin, LeaseId, MappedRanges, NodeAnswer, NodeError, NodeReply, NodeRequest,
-    ObjectStat, Order, PinId, Port, Promise, ReadVersion, Recall, Sending, SiteReply, SiteRequest,
-    SourceError, Stability, Transfer, Transport, TunnelSecret, WriteContext, WriterId,
+    AccessError, Call, CallId, Caller, ChangedRange, ChangesPage, CopySource, DefragWord,
+    DuplicateKey, Flow, KeptAsk, KeptPin, LayoutWord, LeaseId, MappedRanges, NodeAnswer, NodeError,
+    NodeReply, NodeRequest, ObjectStat, Order, PinId, Port, Promise, ReadVersion, Recall, Sending,
+    SiteReply, SiteRequest, SourceError, Stability, Transfer, Transport, TunnelSecret,
+    WriteContext, WriterId,
 };
 use crossdock_types::{Payload, Time, WallTime};
 
@@ -114,6 +115,10 @@ pub fn frames(dice: &mut Dice) -> Vec<Frame> {
         positioning_nanos: dice.u64(),
         sequential_bytes_per_second: dice.u64(),
         load_percent: dice.u32(),
+    });
+    all.push(Frame::Defrag {
+        node: to,
+        word: Box::new(defrag_word(dice)),
     });
     for operation in site_operations(dice) {
         let request = SiteRequest {
@@ -217,6 +222,27 @@ fn flow(dice: &mut Dice) -> Flow {
         transport: dice.one_of(&[Transport::Tcp, Transport::Udp]),
         source: SocketAddr::from((Ipv4Addr::from_bits(dice.u32()), 80)),
         destination: SocketAddr::from((Ipv6Addr::from(sixteen(dice)), 4000)),
+    }
+}
+
+fn defrag_word(dice: &mut Dice) -> DefragWord {
+    DefragWord {
+        order: dice.u64(),
+        is_looking: dice.one_of(&[false, true]),
+        is_yielding: dice.one_of(&[false, true]),
+        found: layout_word(dice),
+        left: layout_word(dice),
+        moved_blocks: dice.u64(),
+        kept_blocks: [dice.u64(), dice.u64(), dice.u64(), dice.u64()],
+    }
+}
+
+fn layout_word(dice: &mut Dice) -> LayoutWord {
+    LayoutWord {
+        objects: dice.u64(),
+        blocks: dice.u64(),
+        runs: dice.u64(),
+        seek_blocks: dice.u64(),
     }
 }
 

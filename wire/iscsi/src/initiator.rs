@@ -127,14 +127,12 @@ impl Initiator {
         encode(&header, Payload::from(data), Digests::default()).to_bytes()
     }
 
-    /// The bytes of a LOGICAL UNIT RESET; its answer is [`Response::Task`].
-    pub fn reset(&mut self) -> Bytes {
+    /// The bytes of a function of task management that is of no single task, out of turn; its
+    /// answer is [`Response::Task`].
+    pub fn manage(&mut self, function: TaskFunction) -> Bytes {
         self.tag += 1;
         let header = TaskRequest {
-            head: Head::new(
-                opcode::TASK | 0x40,
-                0x80 | TaskFunction::LogicalUnitReset as u8,
-            ),
+            head: Head::new(opcode::TASK | 0x40, 0x80 | function as u8),
             task_tag: self.tag.into(),
             referenced_tag: NO_TAG.into(),
             cmd_sn: self.cmd_sn.into(),

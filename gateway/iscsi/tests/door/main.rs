@@ -6,6 +6,7 @@ mod copies;
 mod fill;
 mod hostile;
 mod login;
+mod resets;
 mod rig;
 mod sessions;
 mod tokens;

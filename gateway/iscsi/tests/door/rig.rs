@@ -562,7 +562,7 @@ impl Initiator {
     }
 
     /// A function of task management, out of turn.
-    pub(crate) fn manage(&mut self, rig: &mut Rig, function: TaskFunction, tag: u32) {
+    pub(crate) fn manage(&self, rig: &mut Rig, function: TaskFunction, tag: u32) {
         let header = TaskRequest {
             head: Head::new(opcode::TASK | 0x40, 0x80 | function as u8),
             task_tag: 0x7000_0000.into(),
@@ -657,6 +657,14 @@ pub(crate) fn transit(current: Stage, next: Stage) -> LoginFlags {
 pub(crate) fn ten(code: u8, lba: u32, blocks: u16) -> [u8; 10] {
     let (l, b) = (lba.to_be_bytes(), blocks.to_be_bytes());
     [code, 0, l[0], l[1], l[2], l[3], 0, b[0], b[1], 0]
+}
+
+/// How a function of task management was answered, if it was.
+pub(crate) fn management(answers: &[Answer]) -> Option<u8> {
+    answers.iter().find_map(|(response, _)| match response {
+        Response::Task(it) => Some(it.head.specific[0]),
+        _ => None,
+    })
 }
 
 /// In memory.

@@ -1,18 +1,10 @@
 //! Sessions: several connections, task management, what happens to LUNs meanwhile.
 
-use crossdock_iscsi::{IscsiConfig, IscsiInput};
+use crossdock_iscsi::IscsiInput;
 use crossdock_iscsi_pdu::{Head, LogoutRequest, NopOut, Response, TaskFunction, opcode};
-use crossdock_peer::{Nexus, ReserveCause};
 use crossdock_types::Time;
 
-use crate::rig::{Done, Ended, Initiator, Rig, ten};
-
-fn management(answers: &[crate::rig::Answer]) -> Option<u8> {
-    answers.iter().find_map(|(response, _)| match response {
-        Response::Task(it) => Some(it.head.specific[0]),
-        _ => None,
-    })
-}
+use crate::rig::{Done, Ended, Initiator, Rig, management, ten};
 
 /// Goal: commands of a session are served in the order of their numbers, over whichever
 /// connection they come; each is answered where it came; losing one connection aborts its
@@ -75,123 +67,6 @@ fn aborted_tasks_are_over_when_it_is_told() {
     let answers = rig.receive(initiator.id);
     assert_eq!(management(&answers), Some(0));
     assert!(Done::of(behind, answers).is_good());
-}
-
-/// Goal: resetting the unit aborts the tasks of all sessions, and all are told.
-#[test]
-fn resets_are_told_to_all() {
-    let mut rig = Rig::new();
-    let mut initiator = Initiator::ready(&mut rig, 1);
-    let mut other = Initiator::ready(&mut rig, 2);
-    assert!(
-        other
-            .run(&mut rig, &[0x16, 0, 0, 0, 0, 0], (0, 0), b"")
-            .is_good()
-    );
-    assert_eq!(initiator.read(&mut rig, 0, 1).status, 0x18);
-    other.ask(&mut rig, &ten(0x28, 0, 1), (512, 0), b"");
-    initiator.manage(&mut rig, TaskFunction::LogicalUnitReset, u32::MAX);
-    assert_eq!(management(&rig.receive(initiator.id)), Some(0));
-    assert!(rig.asked.is_empty() && rig.receive(other.id).is_empty());
-    for initiator in [&mut initiator, &mut other] {
-        assert_eq!(initiator.read(&mut rig, 0, 1).sense(), Some((6, 0x29, 0)));
-        assert!(initiator.read(&mut rig, 0, 1).is_good());
-    }
-}
-
-fn several_gateways() -> Rig {
-    let mut rig = Rig::with(IscsiConfig {
-        is_shared: true,
-        ..IscsiConfig::default()
-    });
-    rig.waits_for_gateways = true;
-    rig
-}
-
-const RESETS: [TaskFunction; 3] = [
-    TaskFunction::LogicalUnitReset,
-    TaskFunction::TargetWarmReset,
-    TaskFunction::TargetColdReset,
-];
-
-/// Goal: of a unit that several gateways serve a reset is done here at once, and answered when the
-/// others have done it, too; each session is told once, and what comes meanwhile is served.
-#[test]
-fn a_reset_is_answered_when_all_gateways_have_done_it() {
-    for function in RESETS {
-        let mut rig = several_gateways();
-        let mut initiator = Initiator::ready(&mut rig, 1);
-        let mut other = Initiator::ready(&mut rig, 2);
-        let write = other.ask(&mut rig, &ten(0x2a, 0, 1), (0, 512), &[1; 512]);
-        initiator.manage(&mut rig, function, u32::MAX);
-        assert_eq!(rig.luns[&1].reservations.resets, 1);
-        let told = other.ask(&mut rig, &[0; 6], (0, 0), b"");
-        assert_eq!(
-            Done::of(told, rig.receive(other.id)).sense(),
-            Some((6, 0x29, 0))
-        );
-        let ticket = rig.unobeyed.pop().expect("a reset on its way");
-        rig.give(IscsiInput::Reserved(ticket, true));
-        assert!(rig.receive(initiator.id).is_empty(), "a write is under way");
-        let later = other.ask(&mut rig, &ten(0x28, 9, 1), (512, 0), b"");
-        rig.answer_all();
-        assert_eq!(management(&rig.receive(initiator.id)), Some(0), "{write}");
-        if function == TaskFunction::TargetColdReset {
-            assert_eq!(rig.ended.len(), 2);
-            continue;
-        }
-        assert!(Done::of(later, rig.receive(other.id)).is_good());
-        assert_eq!(initiator.read(&mut rig, 0, 1).sense(), Some((6, 0x29, 0)));
-        assert!(initiator.read(&mut rig, 0, 1).is_good());
-    }
-    // One that finds others at it is tried again, and one that never gets there is refused.
-    let mut rig = several_gateways();
-    let mut initiator = Initiator::ready(&mut rig, 1);
-    rig.takes_reservations = false;
-    initiator.manage(&mut rig, TaskFunction::LogicalUnitReset, u32::MAX);
-    assert_eq!(management(&rig.receive(initiator.id)), Some(255));
-}
-
-/// Goal: a reset that another gateway was asked for aborts what came through this one, and is told
-/// to its sessions; that it is obeyed is said when no write of what was aborted is under way. Other
-/// changes of the record reset nothing.
-#[test]
-fn resets_of_other_gateways_are_carried_out() {
-    let mut rig = several_gateways();
-    let mut initiator = Initiator::ready(&mut rig, 1);
-    let read = initiator.ask(&mut rig, &ten(0x28, 8, 1), (512, 0), b"");
-    let write = initiator.ask(&mut rig, &ten(0x2a, 0, 1), (0, 512), &[1; 512]);
-    let change = |rig: &mut Rig, resets: u64, cause: ReserveCause| {
-        let known = &mut rig.luns.get_mut(&1).expect("a LUN").reservations;
-        known.resets += resets;
-        let by = Nexus {
-            initiator: "iqn.2026-11.example:elsewhere".to_owned(),
-            isid: [9; 6],
-            port: 7,
-        };
-        known.last = Some((by, cause));
-        rig.tell_luns();
-    };
-    change(&mut rig, 0, ReserveCause::Registered);
-    rig.give(IscsiInput::Reservations(1));
-    assert_eq!((rig.asked.len(), &rig.obeyed[..]), (2, &[1][..]));
-    change(&mut rig, 1, ReserveCause::Reset);
-    rig.give(IscsiInput::Reservations(2));
-    assert_eq!(rig.asked.len(), 1, "the read is withdrawn");
-    assert_eq!(rig.obeyed, [1], "the write is under way");
-    rig.answer_all();
-    assert_eq!(rig.obeyed, [1, 2]);
-    let answers = rig.receive(initiator.id);
-    assert!(answers.is_empty(), "{read} and {write} are aborted");
-    assert_eq!(initiator.read(&mut rig, 0, 1).sense(), Some((6, 0x29, 0)));
-    assert!(initiator.read(&mut rig, 0, 1).is_good());
-    // Two at a time: this gateway's own is carried out already, the other one is not.
-    initiator.manage(&mut rig, TaskFunction::LogicalUnitReset, u32::MAX);
-    assert_eq!(initiator.read(&mut rig, 0, 1).sense(), Some((6, 0x29, 0)));
-    let read = initiator.ask(&mut rig, &ten(0x28, 8, 1), (512, 0), b"");
-    change(&mut rig, 1, ReserveCause::Reset);
-    assert!(rig.asked.is_empty(), "{read} is aborted");
-    assert_eq!(initiator.read(&mut rig, 0, 1).sense(), Some((6, 0x29, 0)));
 }
 
 /// Goal: a unit that grows is told; one that is removed ends its sessions, announced.

@@ -260,6 +260,8 @@ mod damage;
 #[cfg(test)]
 mod damaged_directories;
 #[cfg(test)]
+mod defrag;
+#[cfg(test)]
 mod full;
 #[cfg(test)]
 mod histories;

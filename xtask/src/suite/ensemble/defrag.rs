@@ -59,6 +59,9 @@ pub(super) fn check(
             && number(&all, "/free/blocks") > 0,
         "{all}"
     );
+    for status in [&one, &all] {
+        expect_passes(status, processes.nodes.len())?;
+    }
     for name in NAMES {
         let statuses = job::read(&mut client, name, BIG_BYTES)?;
         ensure!(statuses.iter().all(Option::is_none), "{name}: {statuses:?}");
@@ -69,6 +72,19 @@ pub(super) fn check(
         number(&all, "/moved_blocks")
     );
     schedules(stage, ensemble, processes)
+}
+
+/// All nodes have come to the end, and the sum is of what each has moved.
+fn expect_passes(status: &Value, nodes: usize) -> Result<()> {
+    let passes = status["nodes"].as_array().map_or(&[][..], Vec::as_slice);
+    let moved: u64 = passes.iter().map(|it| number(it, "/moved_blocks")).sum();
+    ensure!(
+        passes.len() == nodes
+            && passes.iter().all(|it| it["state"] == "done")
+            && moved == number(status, "/moved_blocks"),
+        "{status}"
+    );
+    Ok(())
 }
 
 fn schedules(

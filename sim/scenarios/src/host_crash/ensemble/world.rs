@@ -13,12 +13,12 @@ use crossdock_disk::Disk;
 #[cfg(test)]
 use crossdock_disk::DiskOperation;
 #[cfg(test)]
-use crossdock_host::DiskProfile;
-#[cfg(test)]
 use crossdock_host::Tuning;
 use crossdock_host::{Boot, FsckProgress, Host, HostConfig, HostEffect, HostInput, Mutation};
 #[cfg(test)]
 use crossdock_host::{ColumnsError, SignedColumns, TokenError};
+#[cfg(test)]
+use crossdock_host::{DefragProgress, DiskProfile};
 #[cfg(test)]
 use crossdock_link::Frame;
 use crossdock_link::Role;
@@ -914,6 +914,13 @@ impl World {
     pub(super) fn disk_profiles(&self, place: Place) -> Vec<(NodeId, DiskProfile)> {
         let process = self.machines[place].process.as_ref();
         process.map_or_else(Vec::new, |process| process.host.disk_profiles().collect())
+    }
+
+    /// What a process tells of defragmentation.
+    #[cfg(test)]
+    pub(super) fn defrag_told(&self, place: Place) -> DefragProgress {
+        let process = self.machines[place].process.as_ref();
+        process.expect("it runs").host.defrag_told()
     }
 
     /// What the delivery engine of a gateway has counted.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
-use crossdock_iscsi_pdu::{self as pdu, Done, Response};
+use crossdock_iscsi_pdu::{self as pdu, Done, Response, TaskFunction};
 
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -19,6 +19,8 @@ pub(super) struct Initiator {
     number: u8,
     /// What the target has said and nobody has looked at.
     said: VecDeque<pdu::Said>,
+    /// Late answers that were passed over, to what nobody has waited for.
+    late: usize,
 }
 
 /// A command's answer.
@@ -46,6 +48,7 @@ impl Initiator {
             machine: pdu::Initiator::new(number, target),
             number,
             said: VecDeque::new(),
+            late: 0,
         };
         let bytes = initiator.machine.log_in();
         initiator.socket.write_all(&bytes)?;
@@ -73,21 +76,34 @@ impl Initiator {
         Ok(self.socket.write_all(&bytes)?)
     }
 
-    /// LOGICAL UNIT RESET.
-    pub(super) fn reset(&mut self) -> Result<()> {
-        let bytes = self.machine.reset();
+    /// A function of task management that is of no single task, until it is carried out.
+    pub(super) fn manage(&mut self, function: TaskFunction) -> Result<()> {
+        let bytes = self.machine.manage(function);
         self.socket.write_all(&bytes)?;
         loop {
             match self.receive()? {
                 pdu::Said::Other(Response::Task(answer)) => {
                     let response = answer.head.specific[0];
-                    ensure!(response == 0, "LOGICAL UNIT RESET is answered {response}");
+                    ensure!(response == 0, "{function:?} is answered {response}");
                     return Ok(());
                 }
-                pdu::Said::Other(Response::Nop(_) | Response::Command(_)) => {}
-                other => bail!("LOGICAL UNIT RESET is answered {other:?}"),
+                pdu::Said::Other(Response::Nop(_)) => {}
+                pdu::Said::Other(Response::Command(_)) => self.late += 1,
+                other => bail!("{function:?} is answered {other:?}"),
             }
         }
+    }
+
+    /// Answers that nobody has waited for, since this was asked last.
+    pub(super) fn take_late(&mut self) -> usize {
+        std::mem::take(&mut self.late)
+    }
+
+    /// Waits until the target has ended the connection.
+    pub(super) fn await_end(&mut self) -> Result<()> {
+        let mut bytes = vec![0; 64 << 10];
+        while self.socket.read(&mut bytes).context("it does not end")? > 0 {}
+        Ok(())
     }
 
     pub(super) fn test_unit(&mut self) -> Result<Said> {
@@ -177,8 +193,8 @@ impl Initiator {
         loop {
             match self.receive()? {
                 pdu::Said::Done(done) => return Ok(said(done)),
-                // Also late answers to what nobody has waited for.
-                pdu::Said::Other(Response::Nop(_) | Response::Async(_) | Response::Command(_)) => {}
+                pdu::Said::Other(Response::Nop(_) | Response::Async(_)) => {}
+                pdu::Said::Other(Response::Command(_)) => self.late += 1,
                 other => bail!("a command is answered {other:?}"),
             }
         }
