@@ -4,15 +4,12 @@
 
 use std::time::Duration;
 
-use crossdock_members::{
-    Change, DailyWindow, DefragOrderRecord, DefragResult, LayoutRecord, NodeRecord,
-};
+use crossdock_members::{Change, DailyWindow, DefragOrderRecord, DefragResult, NodeRecord};
 use crossdock_names::FileRef;
-use crossdock_store::Layout;
 use crossdock_types::{Time, WallTime};
 
 use crate::defrag::DefragProgress;
-use crate::defrag_words::kept_blocks;
+use crate::defrag_words::{kept_blocks, layout_word};
 use crate::exports::REGISTRY_PATIENCE;
 use crate::host::Host;
 use crate::nodes::{Drain, NodeState};
@@ -249,12 +246,6 @@ impl Host {
 }
 
 fn result_of(order: u64, node: u32, progress: &DefragProgress) -> DefragResult {
-    let record = |layout: &Layout| LayoutRecord {
-        objects: layout.objects,
-        blocks: layout.blocks,
-        runs: layout.runs,
-        seek_blocks: layout.seek_blocks,
-    };
     let (moves, free) = (&progress.moves, &progress.free);
     let error = progress.errors.first().map(|error| {
         let mut told = format!("node {node}: {error}");
@@ -265,8 +256,8 @@ fn result_of(order: u64, node: u32, progress: &DefragProgress) -> DefragResult {
     });
     DefragResult {
         order,
-        found: record(&progress.found),
-        left: record(&progress.left),
+        found: layout_word(&progress.found),
+        left: layout_word(&progress.left),
         moved_blocks: moves.moved_blocks,
         kept_blocks: kept_blocks(moves),
         free: [

@@ -3,7 +3,7 @@
 //! written there for it, and whoever asks hears of all nodes.
 
 use crossdock_link::Frame;
-use crossdock_members::{DefragOrderRecord, DefragResult, LayoutRecord, NodeRecord};
+use crossdock_members::{DefragOrderRecord, DefragResult, NodeRecord};
 use crossdock_names::NodeId;
 use crossdock_peer::{DefragWord, LayoutWord};
 use crossdock_store::{FreeSpace, Layout, Moves};
@@ -139,8 +139,8 @@ impl Host {
             node: node.number,
             stage,
             is_yielding: word.is_yielding && !order.is_stopped,
-            found: layout_told(&word.found),
-            left: layout_told(&word.left),
+            found: layout(&word.found),
+            left: layout(&word.left),
             moves: moves(word.moved_blocks, word.kept_blocks),
         }
     }
@@ -166,7 +166,7 @@ pub(crate) const fn kept_blocks(moves: &Moves) -> [u64; 4] {
     ]
 }
 
-const fn layout_word(layout: &Layout) -> LayoutWord {
+pub(crate) const fn layout_word(layout: &Layout) -> LayoutWord {
     LayoutWord {
         objects: layout.objects,
         blocks: layout.blocks,
@@ -175,21 +175,12 @@ const fn layout_word(layout: &Layout) -> LayoutWord {
     }
 }
 
-const fn layout_told(word: &LayoutWord) -> Layout {
+const fn layout(word: &LayoutWord) -> Layout {
     Layout {
         objects: word.objects,
         blocks: word.blocks,
         runs: word.runs,
         seek_blocks: word.seek_blocks,
-    }
-}
-
-const fn layout(record: &LayoutRecord) -> Layout {
-    Layout {
-        objects: record.objects,
-        blocks: record.blocks,
-        runs: record.runs,
-        seek_blocks: record.seek_blocks,
     }
 }
 

@@ -1,5 +1,5 @@
-//! PREEMPT AND ABORT, and COPY OPERATION ABORT: those whom it has preempted are fenced off, which it is not before their
-//! writes have ended. Other changes of reservations, and those that were made through other
+//! PREEMPT AND ABORT, and COPY OPERATION ABORT: those whom it has preempted, or the copy that it has
+//! aborted, are fenced off, which is not before their writes have ended. Other changes of reservations, and those that were made through other
 //! gateways, are obeyed when that is so of all who have lost their right by them, and of what was
 //! aborted as a unit was reset.
 
@@ -14,8 +14,8 @@ use crate::respond::Outcome;
 use crate::task::{Task, TaskId};
 use crate::unit::Unit;
 
-/// A PREEMPT AND ABORT, or a COPY OPERATION ABORT, that is answered when nothing of those whom it has preempted is written
-/// any more.
+/// A PREEMPT AND ABORT, or a COPY OPERATION ABORT, that is answered when nothing of those whom it has
+/// preempted, or of that copy, is written any more.
 #[derive(Debug)]
 pub(crate) struct Fence {
     task: TaskId,

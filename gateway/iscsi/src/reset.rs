@@ -138,13 +138,15 @@ impl IscsiDoor {
 
     /// Does here what another gateway was asked for.
     fn carry_out(&mut self, now: Time, number: u64, kind: ResetKind) {
-        match kind {
-            ResetKind::TaskSet => self.tell_cleared(number, None),
-            ResetKind::Unit | ResetKind::Cold => self.reset(number),
-        }
         let tasks = match kind {
-            ResetKind::TaskSet => self.task_set(number),
-            ResetKind::Unit | ResetKind::Cold => self.tasks_of(number),
+            ResetKind::TaskSet => {
+                self.tell_cleared(number, None);
+                self.task_set(number)
+            }
+            ResetKind::Unit | ResetKind::Cold => {
+                self.reset(number);
+                self.tasks_of(number)
+            }
         };
         for task in tasks {
             if !self.abort_task(now, task) {

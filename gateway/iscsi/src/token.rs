@@ -123,7 +123,7 @@ impl IscsiDoor {
             return self.complete(now, id, sense.into());
         }
         match self.copy_of_token(id, list_id, list) {
-            Ok((_, true)) if !self.has_room(id) => {
+            Ok((_, true)) if !self.has_room_behind(id) => {
                 self.forget_token_operation(id, list_id);
                 self.complete(now, id, Outcome::Status(Status::TaskSetFull));
             }
@@ -138,11 +138,6 @@ impl IscsiDoor {
                 self.complete(now, id, sense.into());
             }
         }
-    }
-
-    fn has_room(&self, id: TaskId) -> bool {
-        let task = self.tasks.get(&id);
-        task.is_some_and(|task| self.has_room_behind(task.asked.session))
     }
 
     fn forget_token_operation(&mut self, id: TaskId, list_id: u32) {

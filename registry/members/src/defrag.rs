@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use crossdock_peer::LayoutWord;
 use serde::{Deserialize, Serialize};
 
 use crate::daily::DailyWindow;
@@ -24,28 +25,15 @@ pub struct DefragOrderRecord {
     pub is_stopped: bool,
 }
 
-/// How objects lie on a node's disk.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LayoutRecord {
-    /// Objects that have blocks there.
-    pub objects: u64,
-    /// Their blocks.
-    pub blocks: u64,
-    /// Stretches of contiguous blocks in which they lie.
-    pub runs: u64,
-    /// How far apart these are, in blocks and all together.
-    pub seek_blocks: u64,
-}
-
 /// What has come of an order at one node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DefragResult {
     /// The order's number.
     pub order: u64,
     /// How objects lay.
-    pub found: LayoutRecord,
+    pub found: LayoutWord,
     /// How they lie.
-    pub left: LayoutRecord,
+    pub left: LayoutWord,
     /// Blocks that have another place.
     pub moved_blocks: u64,
     /// Blocks that stayed, as they were pinned, being changed, unreadable, or without room.

@@ -24,7 +24,7 @@ mod web_tokens;
 
 pub use addresses::{AddressRecord, VirtualAddress};
 pub use daily::{DailyWindow, DailyWindowError};
-pub use defrag::{DefragOrderRecord, DefragResult, LayoutRecord};
+pub use defrag::{DefragOrderRecord, DefragResult};
 pub use embedded::{Embedded, OpenError, REGISTRY_FILE_BYTES};
 pub use gateways::{GatewayRecord, NO_SCOPES};
 pub use homes::Placement;

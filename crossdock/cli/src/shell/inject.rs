@@ -64,7 +64,7 @@ struct Catching {
     keep_due: Option<Time>,
     /// Flows that have ended since somebody asked.
     ended: Vec<Flow>,
-    /// Flows whose window has become small, or is so no longer, since somebody asked.
+    /// Flows whose window is another one since somebody asked.
     windows: Vec<(Flow, Window)>,
     /// Dummy bytes enter sockets when the loop turns next: their packets are caught then.
     has_given: bool,

@@ -9,7 +9,6 @@ use crossdock_types::Time;
 use super::{STRETCH_BYTES, Told};
 use crate::door::IscsiDoor;
 use crate::respond::Outcome;
-use crate::session::SessionId;
 use crate::task::{Stage, TaskId};
 
 /// Of one session at a time; one more finds the task set full.
@@ -19,9 +18,12 @@ const OF_SESSION_MAX: usize = 4;
 const ENDED: Sense = Sense::new(SenseKey::CopyAborted, AdditionalSense::NONE);
 
 impl IscsiDoor {
-    /// Whether one more copy may be answered before it is done. All of them together hold no more
+    /// Whether a copy, one more, may be answered before it is done. All of them together hold no more
     /// than half of the memory for commands.
-    pub(crate) fn has_room_behind(&self, session: SessionId) -> bool {
+    pub(crate) fn has_room_behind(&self, id: TaskId) -> bool {
+        let Some(session) = self.tasks.get(&id).map(|task| task.asked.session) else {
+            return false;
+        };
         let of_copies = self.tasks.values().filter(|task| match &task.stage {
             Stage::Copying(copying) => copying.is_immediate,
             _ => false,

@@ -77,10 +77,14 @@ pub(super) fn with_losses(paths: &Paths, options: &Options, keep: Keep<'_>) -> R
     field.keep_on_one()?;
     field.cluster.cut_segments_to("client-0")?;
     field.cluster.lose("client-0", LOST_PERMILLE)?;
-    for (choice, goal) in [("the policy's choice", Some(1.0)), ("by a rule", None)] {
-        if goal.is_none() {
+    for is_ruled in [false, true] {
+        if is_ruled {
             field.inject_from(FORCED)?;
         }
+        let choice = match is_ruled {
+            true => "by a rule",
+            false => "the policy's choice",
+        };
         for control in CONTROLS {
             for gateway in ["gateway-0", "gateway-1"] {
                 let setting = format!("net.ipv4.tcp_congestion_control={control}");
@@ -96,7 +100,7 @@ pub(super) fn with_losses(paths: &Paths, options: &Options, keep: Keep<'_>) -> R
                     size,
                     more: &more,
                 };
-                let goal = |row: &str| goal.filter(|_| row == "gateway-cpu");
+                let goal = |row: &str| (row == "gateway-cpu" && !is_ruled).then_some(1.0);
                 keep(rows.of(&costs[0], (RELAY, &costs[1]), goal));
             }
         }

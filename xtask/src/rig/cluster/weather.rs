@@ -8,6 +8,7 @@ use anyhow::Result;
 
 use super::{Cluster, switch};
 use crate::process::run;
+use crate::rig::network::Network;
 
 /// Faster than anything here; and what has to overtake the packets of a class that is slow.
 const FAST: &str = "htb rate 40gbit burst 1m cburst 1m";
@@ -98,9 +99,9 @@ impl Cluster<'_> {
     /// Sets something of a host's network (sysctl(8)).
     pub(crate) fn sysctl(&self, name: &str, setting: &str) -> Result<()> {
         let netns = &self.hosts[self.index(name)?].netns;
-        let mut within = Command::new("nsenter");
-        within.arg(format!("--net=/run/netns/{netns}"));
-        run(within.args(["--", "sysctl", "-qw", setting]))
+        run(Network::of_host(netns)
+            .program("sysctl")
+            .args(["-qw", setting]))
     }
 
     /// The longest packet of all links. Gateways see it when they start.
