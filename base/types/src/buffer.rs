@@ -44,6 +44,14 @@ impl AlignedBuffer {
         buffer
     }
 
+    /// Makes it `length_bytes` long at least, rounded up to whole blocks; what is new is zeros.
+    pub fn grow(&mut self, length_bytes: usize) {
+        let blocks = length_bytes.div_ceil(BLOCK_BYTES);
+        if blocks > self.blocks.len() {
+            self.blocks.resize_with(blocks, Block::new_zeroed);
+        }
+    }
+
     /// Gives the buffer up for shared, refcounted reading, without a copy.
     #[must_use]
     pub fn freeze(self) -> Bytes {

@@ -1,12 +1,17 @@
 //! Variable-length numbers (LEB128): small numbers, the common ones, take one byte.
 
 /// Appends `number` in 1 to 10 bytes, 7 bits each, lowest first.
-pub fn put_varint(bytes: &mut Vec<u8>, mut number: u64) {
+pub fn put_varint(bytes: &mut Vec<u8>, number: u64) {
+    give_varint(number, |byte| bytes.push(byte));
+}
+
+/// The same, byte by byte.
+pub(crate) fn give_varint(mut number: u64, mut take: impl FnMut(u8)) {
     while number >= 0x80 {
-        bytes.push(0x80 | (number & 0x7f) as u8);
+        take(0x80 | (number & 0x7f) as u8);
         number >>= 7;
     }
-    bytes.push((number & 0x7f) as u8);
+    take((number & 0x7f) as u8);
 }
 
 /// Takes a number from the front of `bytes`; `None` if they end within it or

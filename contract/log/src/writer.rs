@@ -1,12 +1,18 @@
 //! Group commit: records gather while the frame before is being made durable,
 //! and go out together.
 
+use std::sync::{Arc, Mutex, PoisonError};
+
 use bytes::Bytes;
+use crossdock_types::{AlignedBuffer, BLOCK_BYTES};
 
 use crate::frame::{
     ChainPosition, FRAME_HEADER_BYTES, FRAME_PAYLOAD_BYTES_MAX, LogId, finish_frame,
 };
-use crate::put_varint;
+use crate::varint::give_varint;
+
+/// Longer memory is not kept to gather in again.
+const KEPT_BYTES_MAX: usize = 2 << 20;
 
 /// Place of a record in the log: the sequence of its frame. Everything at or
 /// below the durable position survives a crash.
@@ -18,8 +24,34 @@ pub struct Position(pub u64);
 pub struct PendingFrame {
     /// Its number, and the position of its records.
     pub position: Position,
+    /// Header and records, padded with zeros to whole blocks that lie where a disk takes them.
+    pub padded: Bytes,
+    /// Bytes of them without the zeros.
+    pub length: usize,
+}
+
+impl PendingFrame {
     /// Header and records, not padded.
-    pub bytes: Bytes,
+    #[must_use]
+    pub fn bytes(&self) -> Bytes {
+        self.padded.slice(..self.length)
+    }
+}
+
+/// Memory that a frame gathers in: it grows in blocks, and comes back when the frame is written.
+#[derive(Debug)]
+struct Gathering {
+    buffer: AlignedBuffer,
+    length: usize,
+}
+
+/// Where memory comes back to.
+type Shelf = Arc<Mutex<Option<AlignedBuffer>>>;
+
+/// Memory of a frame, under the `Bytes` that are written.
+struct Lent {
+    buffer: AlignedBuffer,
+    shelf: Shelf,
 }
 
 /// Builds the frames of a log, one in flight at a time.
@@ -33,7 +65,8 @@ pub struct LogWriter {
     log_id: LogId,
     epoch: u64,
     position: ChainPosition,
-    gathering: Vec<u8>,
+    gathering: Gathering,
+    spare: Shelf,
     records: u32,
     in_flight: bool,
     durable: Position,
@@ -54,7 +87,8 @@ impl LogWriter {
             log_id,
             epoch,
             position,
-            gathering: vec![0; FRAME_HEADER_BYTES],
+            gathering: Gathering::in_memory(AlignedBuffer::zeroed(BLOCK_BYTES)),
+            spare: Shelf::default(),
             records: 0,
             in_flight: false,
             durable: Position(position.next_sequence - 1),
@@ -82,9 +116,9 @@ impl LogWriter {
             length + 10 <= FRAME_PAYLOAD_BYTES_MAX,
             "a record of {length} bytes"
         );
-        put_varint(&mut self.gathering, length as u64);
+        give_varint(length as u64, |byte| self.gathering.push(&[byte]));
         for part in parts {
-            self.gathering.extend_from_slice(part);
+            self.gathering.push(part);
         }
         self.records += 1;
         self.gathering_position()
@@ -94,7 +128,7 @@ impl LogWriter {
     /// answers "busy", before this reaches [`FRAME_PAYLOAD_BYTES_MAX`].
     #[must_use]
     pub const fn gathered_bytes(&self) -> usize {
-        self.gathering.len() - FRAME_HEADER_BYTES
+        self.gathering.length - FRAME_HEADER_BYTES
     }
 
     /// Records that are gathered for the next frame.
@@ -108,10 +142,13 @@ impl LogWriter {
         if self.in_flight || self.records == 0 {
             return None;
         }
-        let mut bytes = std::mem::replace(&mut self.gathering, vec![0; FRAME_HEADER_BYTES]);
+        let kept = take(&self.spare);
+        let memory = kept.unwrap_or_else(|| AlignedBuffer::zeroed(BLOCK_BYTES));
+        let Gathering { mut buffer, length } =
+            std::mem::replace(&mut self.gathering, Gathering::in_memory(memory));
         let position = Position(self.position.next_sequence);
         let checksum = finish_frame(
-            &mut bytes,
+            &mut buffer[..length],
             self.log_id,
             self.epoch,
             &self.position,
@@ -124,9 +161,16 @@ impl LogWriter {
         };
         self.records = 0;
         self.in_flight = true;
+        let end = length.next_multiple_of(BLOCK_BYTES);
+        buffer[length..end].fill(0);
+        let lent = Lent {
+            buffer,
+            shelf: Arc::clone(&self.spare),
+        };
         Some(PendingFrame {
             position,
-            bytes: Bytes::from(bytes),
+            padded: Bytes::from_owner(lent).slice(..end),
+            length,
         })
     }
 
@@ -166,6 +210,46 @@ impl LogWriter {
     }
 }
 
+impl Gathering {
+    /// Nothing but room for the header.
+    const fn in_memory(buffer: AlignedBuffer) -> Self {
+        Self {
+            buffer,
+            length: FRAME_HEADER_BYTES,
+        }
+    }
+
+    fn push(&mut self, bytes: &[u8]) {
+        let end = self.length + bytes.len();
+        if end > self.buffer.len() {
+            self.buffer.grow(end.max(2 * self.buffer.len()));
+        }
+        self.buffer[self.length..end].copy_from_slice(bytes);
+        self.length = end;
+    }
+}
+
+fn take(shelf: &Shelf) -> Option<AlignedBuffer> {
+    let mut shelf = shelf.lock().unwrap_or_else(PoisonError::into_inner);
+    shelf.take()
+}
+
+impl AsRef<[u8]> for Lent {
+    fn as_ref(&self) -> &[u8] {
+        &self.buffer
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        if self.buffer.len() <= KEPT_BYTES_MAX {
+            let buffer = std::mem::replace(&mut self.buffer, AlignedBuffer::zeroed(0));
+            let mut shelf = self.shelf.lock().unwrap_or_else(PoisonError::into_inner);
+            *shelf = Some(buffer);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -183,7 +267,8 @@ mod tests {
                 writer.append(record);
             }
             if let Some(frame) = writer.next_frame() {
-                frames.push(frame.bytes);
+                // Of its own: the memory is gathered in again.
+                frames.push(Bytes::copy_from_slice(&frame.bytes()));
                 writer.frame_durable();
             }
         }
@@ -222,7 +307,7 @@ mod tests {
         other.append(b"y");
         let tail = other
             .next_frame()
-            .map(|frame| frame.bytes)
+            .map(|frame| frame.bytes())
             .unwrap_or_default();
         assert_eq!(reader.read(&tail).err(), Some(FrameError::Unchained));
 

@@ -93,7 +93,7 @@ impl SiteLog {
         }
         let records = self.writer.gathered_records();
         let frame = self.writer.next_frame()?;
-        let length = frame.bytes.len() as u64;
+        let length = frame.length as u64;
         self.figures.records.record(records.into());
         self.figures.bytes += length;
         if self.offset_bytes > 0 && self.offset_bytes + length > self.segment_bytes_max {
@@ -103,7 +103,7 @@ impl SiteLog {
         let append = Append {
             object: ObjectId::of_site(ObjectClass::SiteLog, self.site, self.segment),
             offset_bytes: self.offset_bytes,
-            payload: Payload::from(frame.bytes),
+            payload: Payload::from(frame.bytes()),
         };
         self.offset_bytes += length;
         self.bytes_since_checkpoint += length;

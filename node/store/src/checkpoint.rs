@@ -9,6 +9,7 @@ use crossdock_log::Position;
 use crossdock_peer::NodeError;
 use crossdock_types::Time;
 
+use crate::commit::WrittenBack;
 use crate::index::{Batch, IndexCall, Meta, RingPoint};
 use crate::interface::{Mutation, StoreEffect};
 use crate::runs::run_key;
@@ -35,6 +36,8 @@ pub(crate) struct Checkpoint {
     /// Memory is short: unstable bytes go to the disk now.
     pub(crate) must_write_back: bool,
     pub(crate) is_draining: bool,
+    /// Unstable bytes go to the disk, and have up to there.
+    pub(crate) written_back: Option<WrittenBack>,
     is_quiet: bool,
     /// Serials that died or are reaped since the last batch.
     pub(crate) dead: Vec<(u64, bool)>,
@@ -83,17 +86,13 @@ impl Store {
 
     /// Decides whether a batch is due.
     pub(crate) fn advance_checkpoint(&mut self) {
-        // A frame that is half full has to go first.
-        let has_room = self.journal.gathered_bytes() < self.journal.frame_bytes_max() / 2;
-        if has_room && (self.checkpoint.must_write_back || self.checkpoint.is_draining) {
-            self.write_back(true);
-        }
         let is_old = self.now >= self.checkpoint.last_durable + self.config.checkpoint_interval;
         // What is dead by now is trimmed before settling would look at it.
         let used = self.journal.used_bytes();
         let grown = used.saturating_sub(self.checkpoint.used_at_trim);
         let is_grown = grown > self.journal.ring_bytes() / 8;
-        if (is_old || is_grown) && !self.is_settling() && self.has_unsaved_changes() {
+        let is_free = self.checkpoint.flying.is_none() && !self.is_settling();
+        if (is_old || is_grown) && is_free && self.has_unsaved_changes() {
             self.checkpoint.is_wanted = true;
         }
         self.drain();

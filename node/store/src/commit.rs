@@ -1,7 +1,7 @@
 //! Unstable bytes become durable: at a commit, when they are old, or when memory
 //! is short.
 
-use std::collections::BTreeSet;
+use std::ops::Bound;
 
 use crossdock_names::{ObjectId, Version};
 use crossdock_peer::{CallId, NodeAnswer};
@@ -19,6 +19,17 @@ pub(crate) const EDGES_BYTES_MAX: u64 = 2 * BLOCK + 512;
 
 /// Most bytes of one flight that memory is written back with.
 const BULK_BYTES_MAX: u64 = 1 << 20;
+
+/// Most bytes that are written back in one step, and objects that are looked at for them.
+const BACK_BYTES_MAX: u64 = 256 << 10;
+const BACK_OBJECTS_MAX: usize = 64;
+
+/// How far a lap over all objects with unstable bytes has got: up to there in that object.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct WrittenBack {
+    object: Option<ObjectId>,
+    bytes: u64,
+}
 
 /// A commit that waits for flights.
 #[derive(Debug)]
@@ -72,16 +83,21 @@ impl Store {
     /// What covers a part of something older is recorded before it: else a crash
     /// in between would show the older write with a hole, in one block.
     pub(crate) fn promote(&mut self, id: &ObjectId) -> Result<(), Hold> {
+        self.promote_part(id, 0, u64::MAX)
+    }
+
+    /// The same for the pieces that begin in `from..to`, which are all of its blocks.
+    fn promote_part(&mut self, id: &ObjectId, from: u64, to: u64) -> Result<(), Hold> {
         let Some(object) = self.object(id).filter(|o| o.overlay.volatile_bytes() > 0) else {
             return Ok(());
         };
-        for stretch in stretches(object.overlay.volatile(), BULK_BYTES_MAX) {
+        for stretch in stretches(object.overlay.volatile(from, to), BULK_BYTES_MAX) {
             self.promote_stretch(id, &stretch)?;
         }
         let Some(object) = self.object(id) else {
             return Ok(());
         };
-        let volatile = object.overlay.volatile();
+        let volatile = object.overlay.volatile(from, to);
         let mut volatile: Vec<(u64, Piece)> =
             volatile.map(|(at, piece)| (at, piece.clone())).collect();
         volatile.sort_by_key(|(_, piece)| std::cmp::Reverse(piece.stamp));
@@ -240,39 +256,81 @@ impl Store {
         self.launch(flight, data);
     }
 
-    /// At intervals, and when memory is short: unstable bytes become durable
-    /// without being asked for.
+    /// At intervals unstable bytes become durable without being asked for, from now on.
     pub(crate) fn write_back_old(&mut self) {
-        let delay = self.config.writeback_delay;
-        let is_due = self.now >= self.checkpoint.last_writeback + delay;
-        if is_due || self.checkpoint.must_write_back || self.checkpoint.is_draining {
+        if self.now >= self.checkpoint.last_writeback + self.config.writeback_delay {
             self.checkpoint.last_writeback = self.now;
-            self.write_back(true);
+            self.checkpoint.written_back = Some(WrittenBack::default());
+            self.hurry_all();
         }
     }
 
-    pub(crate) fn write_back(&mut self, is_all: bool) {
+    fn hurry_all(&mut self) {
         for flight in self.flights.values_mut() {
-            flight.is_urgent |= is_all;
+            flight.is_urgent = true;
         }
-        let volatile: BTreeSet<ObjectId> = (self.overlaid.iter())
-            .filter(|id| {
-                self.object(id)
-                    .is_some_and(|o| o.overlay.volatile_bytes() > 0)
-            })
-            .copied()
-            .collect();
-        let mut is_done = true;
-        for id in volatile {
-            match self.promote(&id) {
-                Ok(()) | Err(Hold::Refuse(_)) => {}
+    }
+
+    /// A step of that, and of the same when they are many or memory is short: a little at a time,
+    /// one object after the other, as everybody waits for it.
+    pub(crate) fn write_back(&mut self) {
+        let is_needed = self.checkpoint.must_write_back || self.checkpoint.is_draining;
+        let are_many = self.totals.volatile_bytes > self.volatile_bytes_max() / 4 * 3;
+        if !(is_needed || are_many || self.checkpoint.written_back.is_some()) {
+            return;
+        }
+        let step = BACK_BYTES_MAX.min(self.journal.frame_bytes_max() / 4);
+        if self.journal.gathered_bytes() >= step {
+            return;
+        }
+        if is_needed {
+            self.hurry_all();
+        }
+        self.checkpoint.must_write_back = false;
+        let mut lap = self.checkpoint.written_back.take().unwrap_or_default();
+        let mut left = step;
+        for _ in 0..BACK_OBJECTS_MAX {
+            if left == 0 {
+                break;
+            }
+            let Some(id) = self.overlaid.range(lap.rest()).next().copied() else {
+                return; // All of them.
+            };
+            let begun = lap.object.filter(|it| *it == id);
+            let from = begun.map_or(0, |_| lap.bytes);
+            let overlay = self.object(&id).map(|object| &object.overlay);
+            let part = overlay.and_then(|it| it.volatile_blocks(from, left));
+            lap.object = Some(id);
+            lap.bytes = part.map_or(u64::MAX, |(_, to)| to);
+            let Some((from, to)) = part else {
+                continue;
+            };
+            match self.promote_part(&id, from, to) {
+                Ok(()) | Err(Hold::Refuse(_)) => left = left.saturating_sub(to - from),
+                Err(Hold::Room) => {
+                    lap.bytes = from;
+                    break;
+                }
                 Err(Hold::Load(wanted)) => {
                     self.load(*wanted);
+                    lap.bytes = from;
+                    break;
                 }
-                Err(Hold::Room) => is_done = false,
             }
         }
-        self.checkpoint.must_write_back &= !is_done;
+        self.checkpoint.written_back = Some(lap);
+    }
+}
+
+impl WrittenBack {
+    /// The objects that are left.
+    fn rest(&self) -> (Bound<ObjectId>, Bound<ObjectId>) {
+        let first = match self.object {
+            None => Bound::Unbounded,
+            Some(id) if self.bytes == u64::MAX => Bound::Excluded(id),
+            Some(id) => Bound::Included(id),
+        };
+        (first, Bound::Unbounded)
     }
 }
 

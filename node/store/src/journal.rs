@@ -264,7 +264,7 @@ impl Journal {
         Some(FrameWrite {
             position: frame.position,
             offset_bytes: RING_OFFSET + at,
-            padded: AlignedBuffer::padded_from(&frame.bytes).freeze(),
+            padded: frame.padded,
         })
     }
 

@@ -122,10 +122,32 @@ impl Overlay {
         self.pieces.iter().map(|(offset, piece)| (*offset, piece))
     }
 
-    /// The pieces that are in memory only, in order.
-    pub(crate) fn volatile(&self) -> impl Iterator<Item = (u64, &Piece)> {
+    /// The pieces from `from` up to `to` that are in memory only, in order.
+    pub(crate) fn volatile(&self, from: u64, to: u64) -> impl Iterator<Item = (u64, &Piece)> {
         let piece = |offset: &u64| Some((*offset, self.pieces.get(offset)?));
-        self.volatile.iter().filter_map(piece)
+        self.volatile.range(from..to).filter_map(piece)
+    }
+
+    /// The first whole blocks from `from` on with at least `bytes` that are in memory only, or
+    /// with all there are: no piece in memory only reaches over their ends.
+    pub(crate) fn volatile_blocks(&self, from: u64, bytes: u64) -> Option<(u64, u64)> {
+        let mut start = from / BLOCK * BLOCK;
+        while let Some(at) = self.volatile.range(..start).next_back()
+            && let Some(piece) = self.pieces.get(at)
+            && at + piece.length > start
+        {
+            start = at / BLOCK * BLOCK;
+        }
+        let (mut end, mut found) = (start, 0);
+        for at in self.volatile.range(start..) {
+            if found >= bytes && *at >= end {
+                break;
+            }
+            let length = self.pieces.get(at).map_or(0, |piece| piece.length);
+            found += length;
+            end = (at + length).next_multiple_of(BLOCK);
+        }
+        (found > 0).then_some((start, end))
     }
 
     /// The parts of pieces within `from..to`, in order.
@@ -341,11 +363,24 @@ mod tests {
             prop_assert_eq!(seen, model);
             let is_volatile = |(_, piece): &(u64, &Piece)| piece.state == PieceState::Volatile;
             let offsets = |pieces: Vec<(u64, &Piece)>| -> Vec<u64> { pieces.iter().map(|(at, _)| *at).collect() };
-            prop_assert_eq!(offsets(overlay.volatile().collect()), offsets(overlay.iter().filter(is_volatile).collect()));
+            prop_assert_eq!(offsets(overlay.volatile(0, u64::MAX).collect()), offsets(overlay.iter().filter(is_volatile).collect()));
             let lows = overlay.iter().map(|(_, piece)| piece.low);
             prop_assert_eq!(overlay.low(), lows.min().unwrap_or(NO_LOW));
             prop_assert_eq!(overlay.volatile_bytes(), volatile);
             prop_assert_eq!(overlay.promised_blocks(), blocks.len() as u64);
+            let volatile: Vec<_> = overlay.iter().filter(is_volatile).map(|(at, piece)| (at, at + piece.length)).collect();
+            for from in (0..LENGTH as u64).step_by(BLOCK_BYTES) {
+                let reaching = volatile.iter().any(|(_, end)| *end > from);
+                let found = overlay.volatile_blocks(from, 500);
+                prop_assert_eq!(found.is_some(), reaching);
+                let Some((first, end)) = found else { continue };
+                prop_assert!(first <= from && first % BLOCK == 0 && end % BLOCK == 0);
+                let inside: Vec<_> = volatile.iter().filter(|(a, b)| *a < end && first < *b).collect();
+                prop_assert!(inside.iter().all(|(a, b)| first <= *a && *b <= end), "none reaches over an end");
+                let bytes: u64 = inside.iter().map(|(a, b)| b - a).sum();
+                let is_last = volatile.iter().all(|(_, b)| *b <= end);
+                prop_assert!(bytes >= 500 || is_last);
+            }
         }
     }
 

@@ -20,13 +20,18 @@ use crate::read::Reader;
 use crate::runs::{DiskRange, RUN_BLOCKS_MAX, WINDOW_BLOCKS};
 use crate::store::{BLOCK, Store};
 use crate::waiting::Hold;
+use crate::write::aligned_pieces;
 
 /// Flights of settling at a time: many, as one flush serves them all.
 const FLIGHTS_MAX: usize = 256;
 
-/// Blocks in them, at most, before the last one: 2 MiB. They are copied and summed in one
-/// go, while everybody waits.
+/// Blocks in them, at most, before the last one: 2 MiB.
 const FLIGHT_BLOCKS_MAX: u64 = 512;
+
+/// How many are started in one step, and blocks in them, at most, before the last one: they
+/// are summed and sent to the disk in one go, while everybody waits.
+const FLIGHTS_PER_STEP: usize = 16;
+const BLOCKS_PER_STEP: u64 = 128;
 
 /// Objects that are looked at in one step.
 const OBJECTS_PER_STEP: usize = 64;
@@ -50,6 +55,9 @@ pub(crate) struct Settling {
     resting: BTreeSet<ObjectId>,
     flights: usize,
     flight_blocks: u64,
+    /// How many there may be in this step.
+    flights_max: usize,
+    flight_blocks_max: u64,
     /// How many of them are being written.
     pub(crate) writing: usize,
     /// Flights that are merged and have no place yet.
@@ -71,6 +79,8 @@ impl Default for Settling {
             resting: BTreeSet::new(),
             flights: 0,
             flight_blocks: 0,
+            flights_max: 0,
+            flight_blocks_max: 0,
             writing: 0,
             merged: BTreeSet::new(),
             blocks_max: RUN_BLOCKS_MAX,
@@ -82,7 +92,12 @@ impl Default for Settling {
 
 impl Settling {
     const fn is_full(&self) -> bool {
-        self.flights >= FLIGHTS_MAX || self.flight_blocks >= FLIGHT_BLOCKS_MAX
+        self.flights >= self.flights_max || self.flight_blocks >= self.flight_blocks_max
+    }
+
+    fn begin_step(&mut self) {
+        self.flights_max = FLIGHTS_MAX.min(self.flights + FLIGHTS_PER_STEP);
+        self.flight_blocks_max = FLIGHT_BLOCKS_MAX.min(self.flight_blocks + BLOCKS_PER_STEP);
     }
 
     const fn add(&mut self, flight: &Flight) {
@@ -165,10 +180,13 @@ impl Store {
             self.settling.target = Some(self.journal.last());
             self.settling.queue = self.overlaid.iter().copied().collect();
         }
+        self.settling.begin_step();
         // What needs no read is merged at once; nobody would call again for it.
         for _ in 0..ROUNDS_PER_STEP {
+            let before = self.totals.promised_blocks;
             self.settle_some();
-            if !self.place_merged() {
+            let has_dropped = self.totals.promised_blocks < before;
+            if !self.place_merged() && !has_dropped {
                 break;
             }
         }
@@ -221,7 +239,7 @@ impl Store {
             return Ok(Progress::Done);
         }
         self.hurry_flights(id);
-        let room = FLIGHTS_MAX - self.settling.flights;
+        let room = self.settling.flights_max - self.settling.flights;
         let (stretches, is_covered) = self.stretches(id, target, room);
         for (from, to) in &stretches {
             if self.settling.is_full() {
@@ -231,7 +249,7 @@ impl Store {
             self.settle_stretch(id, *from, *to);
         }
         if is_covered {
-            self.promote(id)?;
+            self.checkpoint.written_back.get_or_insert_default();
         }
         let Some(object) = self.object(id).filter(|it| it.overlay.low() <= target) else {
             return Ok(Progress::Done);
@@ -356,7 +374,7 @@ impl Store {
         let stamp = pieces.map(|(_, piece)| piece.stamp).max().unwrap_or(0);
         let plan = self.plan(object, start, end);
         let content = plan.assemble(&[]);
-        let data = vec![aligned_copy(&content)];
+        let data = aligned_pieces(&content);
         for extent in &extents {
             self.holds.add(*extent);
         }

@@ -233,7 +233,7 @@ impl Store {
         store
     }
 
-    /// Takes one input at the time `now`.
+    /// Takes one input at the time `now`, a turn of its own.
     pub fn handle(&mut self, now: Time, input: StoreInput) {
         self.gather(now, input);
         self.end_turn();
@@ -266,9 +266,15 @@ impl Store {
         self.pump();
     }
 
-    /// Sends to the journal what was gathered, once the frame before is durable.
+    /// Sends to the journal what was gathered, once the frame before is durable, after a step of
+    /// what goes on in the background.
     pub fn end_turn(&mut self) {
         if matches!(self.phase, Phase::Open) {
+            self.settle();
+            self.write_back();
+            self.flush_data();
+            self.advance_checkpoint();
+            self.evict_maps();
             self.write_frame();
         }
     }
@@ -429,10 +435,6 @@ impl Store {
         self.release_freed();
         self.retry_waiting();
         self.reap();
-        self.settle();
-        self.flush_data();
-        self.advance_checkpoint();
-        self.evict_maps();
     }
 
     /// Sends the next frame, once the one before is durable.

@@ -167,14 +167,18 @@ impl Store {
         let dirty = self.dirty_bytes();
         let limit = self.config.dirty_bytes_max as u64;
         let is_full = dirty > 0 && dirty + length > limit;
-        // Small unstable bytes must fit into the journal when they are committed.
         let volatile = self.totals.volatile_bytes;
-        let is_crowded = volatile > 0 && volatile + length > self.journal.ring_bytes() / 8;
+        let is_crowded = volatile > 0 && volatile + length > self.volatile_bytes_max();
         if is_full || is_crowded {
             self.checkpoint.must_write_back = true;
             return Err(Hold::Room);
         }
         Ok(())
+    }
+
+    /// Small unstable bytes must fit into the journal when they are committed.
+    pub(crate) const fn volatile_bytes_max(&self) -> u64 {
+        self.journal.ring_bytes() / 8
     }
 
     /// Room in the frame that gathers, and in the ring.
@@ -383,7 +387,7 @@ pub(crate) fn cut_payload(write: &NewWrite, whole: (u64, u64)) -> (Vec<Bytes>, V
 /// The payload in pieces that a disk takes, padded with zeros; copied only
 /// where it has to be. Where pieces begin follows from the payload's own: by
 /// which address the bytes came does not show, so that one seed is one run.
-fn aligned_pieces(payload: &Payload) -> Vec<Bytes> {
+pub(crate) fn aligned_pieces(payload: &Payload) -> Vec<Bytes> {
     let whole = payload.len() - payload.len() % BLOCK_BYTES;
     let (blocks, rest) = (payload.slice(0, whole), payload.slice(whole, payload.len()));
     let mut aligned = Vec::new();
@@ -418,7 +422,11 @@ fn push_aligned(aligned: &mut Vec<Bytes>, blocks: Payload) {
     }
 }
 
+/// Whole blocks lie where a disk takes them.
 fn own_copy(payload: &Payload) -> Bytes {
+    if payload.len().is_multiple_of(BLOCK_BYTES) {
+        return aligned_copy(payload);
+    }
     let mut bytes = vec![0; payload.len()];
     payload.copy_to_slice(&mut bytes);
     Bytes::from(bytes)

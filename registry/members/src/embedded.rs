@@ -138,10 +138,10 @@ impl Embedded {
         self.writer.append(record);
         if let Some(frame) = self.writer.next_frame() {
             let start = self.generation % 2 * HALF_BYTES + self.end_bytes;
-            self.disk.write_at(&frame.bytes, start)?;
+            self.disk.write_at(&frame.bytes(), start)?;
             self.disk.flush()?;
             self.writer.frame_durable();
-            self.end_bytes += frame.bytes.len() as u64;
+            self.end_bytes += frame.length as u64;
         }
         Ok(())
     }
