@@ -357,6 +357,7 @@ fn start_driver(settings: &ProcessSettings) -> anyhow::Result<Started> {
             + IBP_PROCESS_CONNECTIONS_MAX
             + CONNECTIONS_SPARE,
         zero_copy: settings.zero_copy == Switch::On,
+        idle_poll: Duration::from_micros(settings.idle_poll),
         ..Options::default()
     };
     Driver::start(options).context(

@@ -50,10 +50,12 @@ impl BufferSize {
         }
     }
 
+    /// Memory that the allocator gives anew is cleared, which costs as much as to fill it.
     const fn kept_max(self) -> usize {
         match self {
             Self::Small => 128,
-            Self::Datagram => 64,
+            // Those of unstable writes come back together, when they are flushed.
+            Self::Datagram => 1024,
             Self::Large => 64,
             Self::Record => 96,
         }

@@ -63,7 +63,10 @@ impl Driver {
         };
         let waker = Waker::new(ring.is_none()).map_err(NetError::system("make a wake-up"))?;
         let kernel: Box<dyn Kernel> = match ring {
-            Some(ring) => Box::new(RingKernel::new(ring, waker.clone())),
+            Some(ring) => {
+                ring.set_idle_poll(options.idle_poll);
+                Box::new(RingKernel::new(ring, waker.clone()))
+            }
             None => Box::new(EpollKernel::new(waker.clone(), options.disk_threads)?),
         };
         let driver = Self {

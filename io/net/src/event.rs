@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use bytes::Bytes;
 use crossdock_disk::DiskCompletion;
@@ -180,6 +181,9 @@ pub struct Options {
     pub send_queue_bytes_max: usize,
     /// Datagrams of one socket on their way out; more are dropped.
     pub datagrams_max: usize,
+    /// How long the loop looks for events before it sleeps, where there is a ring; see
+    /// [`crossdock_ring::Ring::set_idle_poll`].
+    pub idle_poll: Duration,
     /// Threads that serve the disks where there is no ring.
     pub disk_threads: usize,
     /// Whether bulk bytes go from socket to disk and back as they lie in memory. Without,
@@ -196,6 +200,7 @@ impl Default for Options {
             connections_max: 4096,
             send_queue_bytes_max: 20 << 20,
             datagrams_max: 256,
+            idle_poll: Duration::ZERO,
             disk_threads: 8,
             zero_copy: true,
         }

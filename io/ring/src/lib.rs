@@ -14,6 +14,7 @@
 
 mod dummy;
 mod gather;
+mod idle;
 mod operation;
 mod ring;
 mod slot;

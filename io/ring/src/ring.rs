@@ -5,13 +5,14 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use io_uring::squeue::{Entry, Flags};
 use io_uring::types::{SubmitArgs, Timespec};
 use io_uring::{IoUring, Probe, cqueue, opcode};
 
 use crate::dummy::region;
+use crate::idle::IdlePoll;
 use crate::slot::{Entries, Half, Slot};
 use crate::{Completion, Operation};
 
@@ -70,6 +71,7 @@ struct Core {
     /// Completions that lie in mailboxes.
     waiting: usize,
     enters: u64,
+    idle_poll: IdlePoll,
 }
 
 impl Ring {
@@ -93,8 +95,16 @@ impl Ring {
                 mailboxes: Vec::new(),
                 waiting: 0,
                 enters: 0,
+                idle_poll: IdlePoll::default(),
             })),
         })
+    }
+
+    /// Before a turn sleeps it looks for completions for up to `most`, if they have come so
+    /// soon the last time; other threads of the processor go on meanwhile. It costs processor
+    /// time, and saves the time that waking up takes. Zero, as at first: never.
+    pub fn set_idle_poll(&self, most: Duration) {
+        self.core.borrow_mut().idle_poll = IdlePoll::new(most);
     }
 
     /// A mailbox for one more user of the ring.
@@ -251,6 +261,36 @@ impl Core {
         } else {
             patience
         };
+        let time = self.idle_poll.time();
+        let may_poll = patience.is_none_or(|patience| patience > time);
+        if !(self.idle_poll.is_on() && may_poll) {
+            return self.enter(patience);
+        }
+        let begun = Instant::now();
+        let has_come = time > Duration::ZERO && self.poll(begun, time)?;
+        if !has_come {
+            self.enter(patience)?;
+            self.idle_poll.waited(begun.elapsed());
+        }
+        Ok(())
+    }
+
+    /// Submits what was started, and looks for completions without sleeping; whether there are
+    /// some now.
+    fn poll(&mut self, begun: Instant, time: Duration) -> Result<bool, RingError> {
+        self.enter(Some(Duration::ZERO))?;
+        while self.waiting == 0 && begun.elapsed() < time {
+            let has_work = self.uring.submission().taskrun();
+            if has_work || !self.uring.completion().is_empty() {
+                self.enter(Some(Duration::ZERO))?;
+            } else {
+                std::thread::yield_now();
+            }
+        }
+        Ok(self.waiting > 0)
+    }
+
+    fn enter(&mut self, patience: Option<Duration>) -> Result<(), RingError> {
         self.enters += 1;
         let entered = match patience {
             None => self.uring.submit_and_wait(1),
@@ -555,6 +595,36 @@ mod tests {
             assert!(mailbox.take().is_none(), "it came back twice");
             assert_eq!(ring.core.borrow().in_flight(), 0);
         }
+    }
+
+    /// Goal: who looks before it sleeps finds what comes meanwhile, waits as long as it is told
+    /// when nothing does, and does not look again then.
+    #[test]
+    fn looking_comes_before_sleep() {
+        let ring = Ring::new(8).expect("a ring");
+        ring.set_idle_poll(Duration::from_millis(500));
+        let mailbox = ring.open_mailbox();
+        let (left, right) = pair();
+        let exchange = |tag| {
+            mailbox.start(tag, receive(&right, 3));
+            ring.turn(Some(Duration::ZERO)).expect("to turn");
+            let left = left.try_clone().expect("a socket");
+            let writer = std::thread::spawn(move || {
+                std::thread::sleep(Duration::from_millis(5));
+                std::io::Write::write_all(&mut UnixStream::from(left), b"abc")
+            });
+            assert!(matches!(wait(&ring, &mailbox).result, Ok(Done::Bytes(3))));
+            writer.join().expect("a thread").expect("to write");
+        };
+        exchange(1);
+        assert!(ring.core.borrow().idle_poll.time() > Duration::ZERO);
+        exchange(2);
+        ring.set_idle_poll(Duration::from_millis(10));
+        ring.turn(Some(Duration::from_millis(1))).expect("to turn");
+        let begun = Instant::now();
+        ring.turn(Some(Duration::from_millis(30))).expect("to turn");
+        assert!(begun.elapsed() >= Duration::from_millis(29));
+        assert_eq!(ring.core.borrow().idle_poll.time(), Duration::ZERO);
     }
 
     /// Goal: a turn with nothing to do ends when its time is up.

@@ -24,6 +24,9 @@ const GRACE_DEFAULT: u64 = 45;
 /// Most seconds of it: nobody gets a new lock meanwhile.
 const GRACE_MAX: u64 = 3600;
 
+/// Longest look for work before a sleep, in microseconds.
+const IDLE_POLL_MAX: u64 = 10_000;
+
 /// Half of what a hard disk does.
 pub(crate) const REBUILD_RATE_DEFAULT: u64 = 64 << 20;
 
@@ -155,6 +158,10 @@ pub(crate) struct ProcessFlags {
     /// copied once on their way, to see what that costs [default: on].
     #[arg(long, value_name = "HOW", env = "CROSSDOCK_ZERO_COPY")]
     pub(crate) zero_copy: Option<Switch>,
+    /// Look for work for up to so long before going to sleep, if the last came so soon: who
+    /// sends one request at a time is answered sooner, for more processor time [default: 0].
+    #[arg(long, value_name = "US", env = "CROSSDOCK_IDLE_POLL")]
+    pub(crate) idle_poll: Option<u64>,
     /// How log lines look [default: human].
     #[arg(long, value_name = "FORMAT", env = "CROSSDOCK_LOG_FORMAT")]
     pub(crate) log_format: Option<LogFormat>,
@@ -306,6 +313,8 @@ pub(crate) struct ProcessSettings {
     pub(crate) user: Option<String>,
     pub(crate) io: Io,
     pub(crate) zero_copy: Switch,
+    /// In microseconds.
+    pub(crate) idle_poll: u64,
     pub(crate) log_format: LogFormat,
     pub(crate) log: String,
 }
@@ -329,7 +338,7 @@ group!(FillFlags: spiral_listen);
 group!(GatewayNameFlags: gateway_name);
 group!(LockFlags: grace);
 group!(NodeDoorFlags: node_http, node_http_cert, node_http_key);
-group!(ProcessFlags: admin, admin_name, slow_ms, user, io, zero_copy, log_format, log);
+group!(ProcessFlags: admin, admin_name, slow_ms, user, io, zero_copy, idle_poll, log_format, log);
 group!(EnsembleFlags: etcd, name, etcd_ca, etcd_cert, etcd_key);
 group!(TransportFlags: transport, identity, token);
 group!(AuthorityFlags: ca);
@@ -459,6 +468,12 @@ impl ProcessFlags {
                 "the log filter {log:?} is not valid ({error}); try `info` or `crossdock=debug`"
             )));
         }
+        let idle_poll = self.idle_poll.unwrap_or(0);
+        if idle_poll > IDLE_POLL_MAX {
+            return Err(usage(format!(
+                "idle-poll must be 0 to {IDLE_POLL_MAX} microseconds, not {idle_poll}"
+            )));
+        }
         Ok(ProcessSettings {
             admin: self.admin.unwrap_or_else(|| loopback(7070)),
             admin_name: self.admin_name.unwrap_or_default(),
@@ -466,6 +481,7 @@ impl ProcessFlags {
             user: self.user,
             io: self.io.unwrap_or(Io::Auto),
             zero_copy: self.zero_copy.unwrap_or(Switch::On),
+            idle_poll,
             log_format: self.log_format.unwrap_or(LogFormat::Human),
             log,
         })

@@ -106,6 +106,35 @@ pub(super) const fn all() -> [Row; 13] {
     ]
 }
 
+/// What else the server is told for rows in which it looks for work before it sleeps.
+pub(super) const POLLING: [&str; 2] = ["--idle-poll", "50"];
+
+/// Rows of a server that is told so.
+pub(super) fn polling() -> [Row; 3] {
+    let row = |name, variant, row| Row {
+        name,
+        variant,
+        ..row
+    };
+    [
+        row(
+            "random-read-1-polling",
+            "4 KiB here and there, from memory, ours with --idle-poll 50",
+            random("", "random-read", 1),
+        ),
+        row(
+            "random-write-1-polling",
+            "4 KiB here and there, write cache on, a flush at the end, ours with --idle-poll 50",
+            written("", 1),
+        ),
+        row(
+            "forced-write-1-polling",
+            "4 KiB here and there, each durable (FUA), ours with --idle-poll 50",
+            forced("", 1),
+        ),
+    ]
+}
+
 /// Reads from the disk, of the whole unit.
 pub(super) const fn cold() -> Row {
     Row {
@@ -117,8 +146,8 @@ pub(super) const fn cold() -> Row {
 
 /// Names of all rows.
 pub(in crate::bench) fn names() -> Vec<&'static str> {
-    let all = all();
-    let names = all.iter().map(|row| row.name);
+    let (all, polling) = (all(), polling());
+    let names = all.iter().chain(&polling).map(|row| row.name);
     let others = [
         COLD,
         FILES,
@@ -198,7 +227,7 @@ mod tests {
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), count);
-        for row in all() {
+        for row in all().into_iter().chain(polling()) {
             let is_forced = row.flags(1.0).iter().any(|(name, _)| *name == "--forced");
             assert_eq!(is_forced, row.name.starts_with("forced"));
             assert_eq!(row.is_bulk, row.size > 4096);
