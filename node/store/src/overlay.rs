@@ -175,6 +175,15 @@ impl Overlay {
     /// Puts a piece over what has no higher stamp.
     pub(crate) fn insert(&mut self, offset: u64, mut piece: Piece) {
         let end = offset + piece.length;
+        let old = self.pieces.get(&offset);
+        if let Some(old) = old.filter(|it| it.length == piece.length && it.stamp <= piece.stamp) {
+            // As most are: the same block again, or from memory to the journal.
+            if piece.state != PieceState::Journalled {
+                piece.low = piece.low.min(old.low);
+            }
+            self.replace(offset, piece);
+            return;
+        }
         let mut kept = Vec::new();
         let overlapping: Vec<u64> = self.overlapping(offset, end).map(|(at, _)| at).collect();
         for at in overlapping {
@@ -254,23 +263,50 @@ impl Overlay {
         if piece.state == PieceState::Volatile {
             self.volatile.insert(offset);
         }
-        if piece.low != NO_LOW {
-            *self.lows.entry(piece.low).or_insert(0) += 1;
-        }
+        self.count_low(piece.low);
         self.pieces.insert(offset, piece);
     }
 
     fn take(&mut self, offset: u64) -> Option<Piece> {
         let piece = self.pieces.remove(&offset)?;
         self.account(offset, &piece, false);
-        self.volatile.remove(&offset);
-        if let Some(count) = self.lows.get_mut(&piece.low) {
+        if piece.state == PieceState::Volatile {
+            self.volatile.remove(&offset);
+        }
+        self.discount_low(piece.low);
+        Some(piece)
+    }
+
+    /// A piece of the same length takes the place of the one at `offset`.
+    fn replace(&mut self, offset: u64, piece: Piece) {
+        self.account(offset, &piece, true);
+        self.count_low(piece.low);
+        let is_volatile = piece.state == PieceState::Volatile;
+        let Some(old) = self.pieces.insert(offset, piece) else {
+            return;
+        };
+        self.account(offset, &old, false);
+        self.discount_low(old.low);
+        match (old.state == PieceState::Volatile, is_volatile) {
+            (false, true) => drop(self.volatile.insert(offset)),
+            (true, false) => drop(self.volatile.remove(&offset)),
+            _ => {}
+        }
+    }
+
+    fn count_low(&mut self, low: Position) {
+        if low != NO_LOW {
+            *self.lows.entry(low).or_insert(0) += 1;
+        }
+    }
+
+    fn discount_low(&mut self, low: Position) {
+        if let Some(count) = self.lows.get_mut(&low) {
             *count -= 1;
             if *count == 0 {
-                self.lows.remove(&piece.low);
+                self.lows.remove(&low);
             }
         }
-        Some(piece)
     }
 
     fn account(&mut self, offset: u64, piece: &Piece, is_added: bool) {
@@ -321,16 +357,23 @@ mod tests {
         Piece::data(bytes, stamp, Version(stamp), state)
     }
 
+    /// Where pieces begin and how long they are: anything, or whole blocks, which meet often.
+    fn places() -> impl Strategy<Value = (usize, usize)> {
+        let blocks = (0..3usize, 1..3usize);
+        let blocks = blocks.prop_map(|(from, count)| (from * BLOCK_BYTES, count * BLOCK_BYTES));
+        prop_oneof![(0..LENGTH, 1..LENGTH), blocks]
+    }
+
     proptest! {
         /// Goal: the highest stamp shows at every byte, whatever the order of
         /// insertion, and the sums are those of the pieces.
         #[test]
         fn the_highest_stamp_shows(
-            steps in prop::collection::vec((0..LENGTH, 1..LENGTH, 1u64..200, 0..3u8, any::<bool>()), 1..40),
+            steps in prop::collection::vec((places(), 1u64..200, 0..3u8, any::<bool>()), 1..40),
         ) {
             let mut overlay = Overlay::default();
             let mut model = vec![0u64; LENGTH];
-            for (from, length, stamp, state, is_removal) in steps {
+            for ((from, length), stamp, state, is_removal) in steps {
                 let to = (from + length).min(LENGTH);
                 if is_removal {
                     overlay.remove(from as u64, to as u64, stamp);
