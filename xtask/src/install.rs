@@ -2,6 +2,8 @@
 //! kernel, tools that cargo builds. What is there already is left as it is;
 //! what cannot be had is an error.
 
+mod fio;
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -12,6 +14,7 @@ use anyhow::{Context, Result, ensure};
 use crate::paths::Paths;
 use crate::process::{output, run};
 use crate::rig::guest;
+pub(crate) use fio::fio_with_libiscsi;
 
 /// Debian packages whose programs the suites call.
 const PACKAGES: [&str; 14] = [

@@ -4,8 +4,10 @@
 use std::fs;
 
 use anyhow::{Result, ensure};
+use serde_json::Value;
 
 use super::Disk;
+use crate::install;
 use crate::suite::cli::program::text;
 
 /// Bytes of the picture of a disk.
@@ -22,6 +24,7 @@ pub(super) fn check(disk: &Disk<'_>) -> Result<()> {
     let inquiry = disk.output("iscsi-inq", &[&url])?;
     ensure!(inquiry.contains("Vendor:CROSSDCK"), "{inquiry}");
     images(disk, &url)?;
+    fio(disk, &url)?;
     resize(disk, &url)?;
     rights(disk, &url)?;
     guarded(disk)
@@ -77,6 +80,50 @@ fn images(disk: &Disk<'_>, url: &str) -> Result<()> {
     let words = ["-m", "32", "-b", "8", "-t", "1", "-r", url];
     let said = disk.output("iscsi-perf", &words)?;
     ensure!(said.contains("iops average"), "{said}");
+    Ok(())
+}
+
+/// fio's own initiator writes and reads by its rules, and compares all of it.
+fn fio(disk: &Disk<'_>, url: &str) -> Result<()> {
+    let program = install::fio_with_libiscsi()?;
+    // A colon parts names of files.
+    let file = format!("--filename={}", url.replace(':', "\\:"));
+    let report = disk.stage.folder.join("fio.json");
+    let into = format!("--output={}", text(&report)?);
+    let jobs = [
+        vec!["--rw=randwrite", "--bs=4k", "--size=64M", "--iodepth=32"],
+        vec![
+            "--rw=randrw",
+            "--bsrange=512-256k",
+            "--blockalign=512",
+            "--size=100M",
+            "--iodepth=16",
+        ],
+        vec!["--rw=write", "--bs=1M", "--size=120M", "--iodepth=8"],
+    ];
+    for job in jobs {
+        let words = [
+            "--name=job",
+            "--ioengine=libiscsi",
+            &file,
+            "--verify=sha256",
+            "--verify_fatal=1",
+            "--output-format=json",
+            &into,
+        ];
+        let said = disk.output(text(&program)?, &[&words[..], &job].concat())?;
+        let told = fs::read_to_string(&report)?;
+        // What it notes stands before.
+        let told = told.find('{').map_or("", |at| &told[at..]);
+        let told: Value = serde_json::from_str(told)?;
+        let done = &told["jobs"][0];
+        let count = |kind: &str| done[kind]["total_ios"].as_u64().unwrap_or(0);
+        ensure!(
+            done["error"] == 0 && count("read") > 100 && count("write") > 100,
+            "{} {done} {said}",
+            job.join(" ")
+        );
+    }
     Ok(())
 }
 
