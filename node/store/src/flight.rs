@@ -207,7 +207,8 @@ impl Store {
         }
     }
 
-    /// One flush for all flights that are written, if one of them is urgent.
+    /// One flush for all flights that are written, if one of them is urgent, or if there is so
+    /// much that writers would soon have to wait for it.
     pub(crate) fn flush_data(&mut self) {
         let mut written = self.written.iter().filter_map(|it| self.flights.get(it));
         // Nobody waits for the store's own: they are flushed all together.
@@ -219,6 +220,9 @@ impl Store {
                     Role::Move => self.mover.is_written(),
                 }
         };
+        let are_many = self.totals.flight_bytes > self.config.dirty_bytes_max as u64 / 2;
+        let is_due =
+            |flight: &Flight| is_due(flight) || are_many && matches!(flight.role, Role::Client);
         if self.flushing.is_some() || !written.any(is_due) {
             return;
         }
