@@ -4,7 +4,6 @@
 //! (docs/decisions/0049). And copies from LUN to LUN that no gateway sees the bytes of.
 
 mod copies;
-mod initiator;
 mod portals;
 mod resets;
 
@@ -19,7 +18,7 @@ use super::members::{Ensemble, Member};
 use crate::install;
 use crate::rig::etcd::Etcd;
 use crate::suite::Stage;
-use initiator::{Initiator, Said};
+use crate::suite::iscsi::initiator::{Initiator, Said};
 
 /// Blocks that are counted in: one that a site has, and one that lies in a column.
 const COUNTERS: [u32; 2] = [5, 3000];

@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(super) fn check(stage: &Stage<'_>, kills: u64) -> Result<()> {
     let data = stage.folder.join("durability");
-    let mut disk = Disk::start_at(stage, &data, "127.0.0.1:0")?;
+    let mut disk = Disk::start_at(stage, &data, "127.0.0.1:0", &[])?;
     let url = disk.lun("killed", &[])?;
     let address = disk.address.to_string();
     let mut acknowledged = 0;
@@ -29,7 +29,7 @@ pub(super) fn check(stage: &Stage<'_>, kills: u64) -> Result<()> {
         let wanted = 20 + round * 37 % (WRITES - 50);
         let durable = write(stage, &url, round, wanted)?;
         disk.up.kill();
-        disk = Disk::start_at(stage, &data, &address)?;
+        disk = Disk::start_at(stage, &data, &address, &[])?;
         verify(stage, &disk, &url, round, &durable)?;
         acknowledged += durable.len();
     }

@@ -5,8 +5,10 @@ mod conformance;
 mod copies;
 mod durability;
 mod holes;
+pub(super) mod initiator;
 pub(super) mod kernel;
 mod tools;
+mod withdrawals;
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -31,6 +33,7 @@ pub(super) fn run(stage: &Stage<'_>) -> Result<()> {
     holes::check(&disk)?;
     copies::check(&disk)?;
     disk.up.stop()?;
+    withdrawals::check(stage).context("withdrawn reads")?;
     durability::check(stage, 3)
 }
 
@@ -58,12 +61,18 @@ struct Disk<'stage> {
 impl<'stage> Disk<'stage> {
     /// With data in a folder of that name, which may be there.
     fn start(stage: &'stage Stage<'stage>, name: &str) -> Result<Self> {
-        Self::start_at(stage, &stage.folder.join(name), "127.0.0.1:0")
+        Self::start_at(stage, &stage.folder.join(name), "127.0.0.1:0", &[])
     }
 
-    fn start_at(stage: &'stage Stage<'stage>, data: &Path, address: &str) -> Result<Self> {
+    /// One that is told more.
+    fn start_at(
+        stage: &'stage Stage<'stage>,
+        data: &Path,
+        address: &str,
+        more: &[&str],
+    ) -> Result<Self> {
         let words = ["up", "--nodes", "2", "--size", "1G", "--iscsi", address];
-        let words = [&words[..], &["--data", text(data)?]].concat();
+        let words = [&words[..], &["--data", text(data)?], more].concat();
         let free = "127.0.0.1:0";
         let up = Up::start_telling(stage, crossdock(stage, &words), free, free, "info")?;
         let address = up.iscsi.context("no iSCSI door")?;

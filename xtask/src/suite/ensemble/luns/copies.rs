@@ -6,8 +6,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use super::initiator::{Initiator, Said};
 use super::{Ensemble, Member, Processes, make_lun};
+use crate::suite::iscsi::initiator::{Initiator, Said};
 
 const MIB: u64 = 1 << 20;
 

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use super::initiator::Said;
 use super::{initiator, pass};
 use crate::suite::Stage;
 use crate::suite::ensemble::Processes;
+use crate::suite::iscsi::initiator::Said;
 
 /// How long the others may take to notice that a gateway has gone, or is back.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use crossdock_iscsi_pdu::TaskFunction;
 
-use super::initiator::{Initiator, Said};
 use super::{block_of, initiator, pass, read_counter};
 use crate::suite::ensemble::Processes;
+use crate::suite::iscsi::initiator::{Initiator, Said};
 
 const RESETS: u32 = 20;
 const COLD_RESETS: u32 = 5;

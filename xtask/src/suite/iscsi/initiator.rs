@@ -9,11 +9,14 @@ use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use crossdock_iscsi_pdu::{self as pdu, Done, Response, TaskFunction};
 
+/// Bytes of a block.
+const BLOCK_BYTES: u32 = 512;
+
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(90);
 
 /// An initiator with a session.
-pub(super) struct Initiator {
+pub(in crate::suite) struct Initiator {
     socket: TcpStream,
     machine: pdu::Initiator,
     number: u8,
@@ -25,7 +28,7 @@ pub(super) struct Initiator {
 
 /// A command's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Said {
+pub(in crate::suite) enum Said {
     Good(Vec<u8>),
     Miscompare,
     /// UNIT ATTENTION: the command was not looked at.
@@ -38,7 +41,7 @@ pub(super) enum Said {
 
 impl Initiator {
     /// Logs in to the LUN of that name.
-    pub(super) fn connect(address: SocketAddr, number: u8, lun: &str) -> Result<Self> {
+    pub(in crate::suite) fn connect(address: SocketAddr, number: u8, lun: &str) -> Result<Self> {
         let socket = TcpStream::connect(address)?;
         socket.set_nodelay(true)?;
         socket.set_read_timeout(Some(PATIENCE))?;
@@ -61,23 +64,33 @@ impl Initiator {
         }
     }
 
-    pub(super) fn read(&mut self, lba: u32) -> Result<Said> {
-        self.command(&sixteen(0x88, lba), 512, &[])
+    pub(in crate::suite) fn read(&mut self, lba: u32) -> Result<Said> {
+        self.command(&sixteen(0x88, lba), BLOCK_BYTES, &[])
     }
 
-    pub(super) fn write(&mut self, lba: u32, block: &[u8]) -> Result<Said> {
+    pub(in crate::suite) fn write(&mut self, lba: u32, block: &[u8]) -> Result<Said> {
         self.command(&sixteen(0x8a, lba), 0, block)
     }
 
+    /// Sends a read whose answer nobody waits for.
+    pub(in crate::suite) fn begin_read(&mut self, lba: u32, blocks: u32) -> Result<()> {
+        let mut cdb = sixteen(0x88, lba);
+        cdb[10..14].copy_from_slice(&blocks.to_be_bytes());
+        let bytes = self
+            .machine
+            .command(&cdb, blocks * BLOCK_BYTES, Bytes::new());
+        Ok(self.socket.write_all(&bytes)?)
+    }
+
     /// Sends a write whose answer nobody waits for.
-    pub(super) fn begin_write(&mut self, lba: u32, block: &[u8]) -> Result<()> {
+    pub(in crate::suite) fn begin_write(&mut self, lba: u32, block: &[u8]) -> Result<()> {
         let data = Bytes::copy_from_slice(block);
         let bytes = self.machine.command(&sixteen(0x8a, lba), 0, data);
         Ok(self.socket.write_all(&bytes)?)
     }
 
     /// A function of task management that is of no single task, until it is carried out.
-    pub(super) fn manage(&mut self, function: TaskFunction) -> Result<()> {
+    pub(in crate::suite) fn manage(&mut self, function: TaskFunction) -> Result<()> {
         let bytes = self.machine.manage(function);
         self.socket.write_all(&bytes)?;
         loop {
@@ -95,59 +108,64 @@ impl Initiator {
     }
 
     /// Answers that nobody has waited for, since this was asked last.
-    pub(super) fn take_late(&mut self) -> usize {
+    pub(in crate::suite) fn take_late(&mut self) -> usize {
         std::mem::take(&mut self.late)
     }
 
     /// Waits until the target has ended the connection.
-    pub(super) fn await_end(&mut self) -> Result<()> {
+    pub(in crate::suite) fn await_end(&mut self) -> Result<()> {
         let mut bytes = vec![0; 64 << 10];
         while self.socket.read(&mut bytes).context("it does not end")? > 0 {}
         Ok(())
     }
 
-    pub(super) fn test_unit(&mut self) -> Result<Said> {
+    pub(in crate::suite) fn test_unit(&mut self) -> Result<Said> {
         self.command(&[0; 6], 0, &[])
     }
 
-    pub(super) fn compare_and_write(&mut self, lba: u32, old: &[u8], new: &[u8]) -> Result<Said> {
+    pub(in crate::suite) fn compare_and_write(
+        &mut self,
+        lba: u32,
+        old: &[u8],
+        new: &[u8],
+    ) -> Result<Said> {
         self.command(&sixteen(0x89, lba), 0, &[old, new].concat())
     }
 
     /// RESERVE (6), which gateways of ensembles do not know.
-    pub(super) fn reserve_six(&mut self) -> Result<Said> {
+    pub(in crate::suite) fn reserve_six(&mut self) -> Result<Said> {
         self.command(&[0x16, 0, 0, 0, 0, 0], 0, &[])
     }
 
     /// START STOP UNIT: stop.
-    pub(super) fn stop_unit(&mut self) -> Result<Said> {
+    pub(in crate::suite) fn stop_unit(&mut self) -> Result<Said> {
         self.command(&[0x1b, 0, 0, 0, 0, 0], 0, &[])
     }
 
     /// REPORT TARGET PORT GROUPS.
-    pub(super) fn port_groups(&mut self) -> Result<Said> {
+    pub(in crate::suite) fn port_groups(&mut self) -> Result<Said> {
         self.command(&[0xa3, 0x0a, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0], 256, &[])
     }
 
     /// REGISTER AND IGNORE EXISTING KEY, by the initiator's number.
-    pub(super) fn register(&mut self) -> Result<Said> {
+    pub(in crate::suite) fn register(&mut self) -> Result<Said> {
         self.reserve_out(6, 0, 0, self.number)
     }
 
-    pub(super) fn reserve(&mut self, kind: u8) -> Result<Said> {
+    pub(in crate::suite) fn reserve(&mut self, kind: u8) -> Result<Said> {
         self.reserve_out(1, kind, self.number, 0)
     }
 
-    pub(super) fn release(&mut self, kind: u8) -> Result<Said> {
+    pub(in crate::suite) fn release(&mut self, kind: u8) -> Result<Said> {
         self.reserve_out(2, kind, self.number, 0)
     }
 
-    pub(super) fn preempt_and_abort(&mut self, kind: u8, victim: u8) -> Result<Said> {
+    pub(in crate::suite) fn preempt_and_abort(&mut self, kind: u8, victim: u8) -> Result<Said> {
         self.reserve_out(5, kind, self.number, victim)
     }
 
     /// POPULATE TOKEN, and the token.
-    pub(super) fn populate(&mut self, ranges: &[(u64, u32)]) -> Result<Vec<u8>> {
+    pub(in crate::suite) fn populate(&mut self, ranges: &[(u64, u32)]) -> Result<Vec<u8>> {
         let list = with_ranges(vec![0; 14], ranges)?;
         let made = self.settled(|it| it.command(&token_cdb(0x10, list.len())?, 0, &list))?;
         ensure!(matches!(made, Said::Good(_)), "POPULATE TOKEN: {made:?}");
@@ -160,7 +178,11 @@ impl Initiator {
     }
 
     /// WRITE USING TOKEN, from the beginning of what it stands for.
-    pub(super) fn write_using(&mut self, token: &[u8], ranges: &[(u64, u32)]) -> Result<Said> {
+    pub(in crate::suite) fn write_using(
+        &mut self,
+        token: &[u8],
+        ranges: &[(u64, u32)],
+    ) -> Result<Said> {
         let mut head = vec![0; 22 + TOKEN_BYTES];
         head[16..16 + TOKEN_BYTES].copy_from_slice(token);
         let list = with_ranges(head, ranges)?;
@@ -168,7 +190,10 @@ impl Initiator {
     }
 
     /// The same until the target has told all that it had to tell.
-    pub(super) fn settled(&mut self, ask: impl Fn(&mut Self) -> Result<Said>) -> Result<Said> {
+    pub(in crate::suite) fn settled(
+        &mut self,
+        ask: impl Fn(&mut Self) -> Result<Said>,
+    ) -> Result<Said> {
         for _ in 0..16 {
             match ask(self)? {
                 Said::Attention => {}
