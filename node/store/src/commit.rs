@@ -260,7 +260,8 @@ impl Store {
     pub(crate) fn write_back_old(&mut self) {
         if self.now >= self.checkpoint.last_writeback + self.config.writeback_delay {
             self.checkpoint.last_writeback = self.now;
-            self.checkpoint.written_back = Some(WrittenBack::default());
+            // One that is under way comes to its end first, however slow the disk is.
+            self.checkpoint.written_back.get_or_insert_default();
             self.hurry_all();
         }
     }
