@@ -84,11 +84,11 @@ impl Unit {
 
     /// Takes the next task whose turn it is, of those that `may_run`.
     pub(crate) fn next(&mut self, may_run: impl Fn(TaskId) -> bool) -> Option<TaskId> {
-        let running = self.running.values();
-        let is_behind_ordered = running
-            .clone()
-            .any(|claim| claim.attribute == Attribute::Ordered);
-        if is_behind_ordered {
+        // What is ordered runs alone.
+        let alone = self.running.values().next();
+        let alone = alone.filter(|_| self.running.len() == 1);
+        let is_behind_ordered = alone.is_some_and(|it| it.attribute == Attribute::Ordered);
+        if is_behind_ordered || self.waiting.is_empty() {
             return None;
         }
         // Copies have begun already: they are not overtaken.
