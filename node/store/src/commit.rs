@@ -20,9 +20,8 @@ pub(crate) const EDGES_BYTES_MAX: u64 = 2 * BLOCK + 512;
 /// Most bytes of one flight that memory is written back with.
 const BULK_BYTES_MAX: u64 = 1 << 20;
 
-/// Most bytes that are written back in one step, and objects that are looked at for them.
+/// Most bytes that are written back in one step.
 const BACK_BYTES_MAX: u64 = 256 << 10;
-const BACK_OBJECTS_MAX: usize = 64;
 
 /// How far a lap over all objects with unstable bytes has got: up to there in that object.
 #[derive(Clone, Copy, Debug, Default)]
@@ -290,10 +289,8 @@ impl Store {
         self.checkpoint.must_write_back = false;
         let mut lap = self.checkpoint.written_back.take().unwrap_or_default();
         let mut left = step;
-        for _ in 0..BACK_OBJECTS_MAX {
-            if left == 0 {
-                break;
-            }
+        // What has nothing to be written back is passed over at once: nobody would call again.
+        while left > 0 {
             let Some(id) = self.overlaid.range(lap.rest()).next().copied() else {
                 return; // All of them.
             };
@@ -307,7 +304,8 @@ impl Store {
                 continue;
             };
             match self.promote_part(&id, from, to) {
-                Ok(()) | Err(Hold::Refuse(_)) => left = left.saturating_sub(to - from),
+                Ok(()) => left = left.saturating_sub(to - from),
+                Err(Hold::Refuse(_)) => {}
                 Err(Hold::Room) => {
                     lap.bytes = from;
                     break;

@@ -211,18 +211,13 @@ impl Store {
     /// much that writers would soon have to wait for it.
     pub(crate) fn flush_data(&mut self) {
         let mut written = self.written.iter().filter_map(|it| self.flights.get(it));
-        // Nobody waits for the store's own: they are flushed all together.
-        let is_due = |flight: &Flight| {
-            flight.is_urgent
-                && match flight.role {
-                    Role::Client => true,
-                    Role::Merge | Role::InPlace => self.settling.writing == 0,
-                    Role::Move => self.mover.is_written(),
-                }
-        };
         let are_many = self.totals.flight_bytes > self.config.dirty_bytes_max as u64 / 2;
-        let is_due =
-            |flight: &Flight| is_due(flight) || are_many && matches!(flight.role, Role::Client);
+        // Nobody waits for the store's own: they are flushed all together.
+        let is_due = |flight: &Flight| match flight.role {
+            Role::Client => flight.is_urgent || are_many,
+            Role::Merge | Role::InPlace => flight.is_urgent && self.settling.writing == 0,
+            Role::Move => flight.is_urgent && self.mover.is_written(),
+        };
         if self.flushing.is_some() || !written.any(is_due) {
             return;
         }

@@ -9,6 +9,9 @@ use super::cgroup::Group;
 use super::device::Device;
 use crate::install::is_root;
 
+/// What nodes say of reads that they have taken back.
+pub(crate) const WITHDRAWN: &str = "reads that nobody waits for any more were withdrawn";
+
 const KEY: &str = "blkio.throttle.read_bps_device";
 
 /// What its members read of one disk is bounded, until [`ReadLimit::lift`].

@@ -17,7 +17,7 @@ use super::pieces;
 use crate::install;
 use crate::process::{Running, open_log, program};
 use crate::rig::etcd::Etcd;
-use crate::rig::reads::ReadLimit;
+use crate::rig::reads::{ReadLimit, WITHDRAWN};
 use crate::suite::Stage;
 use crate::suite::cli::job;
 use crate::suite::http::nodes;
@@ -64,9 +64,6 @@ const TELL_PATIENCE: Duration = Duration::from_secs(3);
 /// What the nodes may read in a second while clients are killed, together, where the system
 /// can bound it: a fast disk would have answered one request before the next one came.
 const READ_BYTES_PER_SECOND: u64 = 32 << 20;
-
-/// What nodes say.
-const SAID: &str = "reads that nobody waits for any more were withdrawn";
 
 pub(in crate::suite) fn run(stage: &Stage<'_>) -> Result<()> {
     stage.expect_crossdock()?;
@@ -175,7 +172,7 @@ fn until_withdrawn(
 fn withdrawn(nodes: &[Member<'_>]) -> Result<(u64, u64)> {
     let mut sum = (0, 0);
     for node in nodes {
-        for line in node.said()?.lines().filter(|line| line.contains(SAID)) {
+        for line in node.said()?.lines().filter(|line| line.contains(WITHDRAWN)) {
             sum.0 += field(line, "requests").with_context(|| line.to_owned())?;
             sum.1 += field(line, "bytes").with_context(|| line.to_owned())?;
         }

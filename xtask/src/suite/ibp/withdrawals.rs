@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail, ensure};
 
 use super::talk::{Depots, Talk, content, keys};
-use crate::rig::reads::ReadLimit;
+use crate::rig::reads::{ReadLimit, WITHDRAWN};
 use crate::suite::Stage;
 
 /// Allocations, together many times what the node keeps in memory.
@@ -27,9 +27,6 @@ const ROUNDS: u32 = 12;
 /// In how much time it tells.
 const TELL_PATIENCE: Duration = Duration::from_secs(3);
 
-/// What nodes say.
-const SAID: &str = "reads that nobody waits for any more were withdrawn";
-
 pub(super) fn run(stage: &Stage<'_>) -> Result<()> {
     let depots = Depots::start(stage, &NODE)?;
     let mut talk = depots.talk()?;
@@ -44,7 +41,7 @@ pub(super) fn run(stage: &Stage<'_>) -> Result<()> {
         Some(limit) => limit.add(depots.pid())?,
         None => println!("reads cannot be slowed down here: the disk is as fast as it is"),
     }
-    let before = depots.said()?.matches(SAID).count();
+    let before = depots.said()?.matches(WITHDRAWN).count();
     for round in 0..ROUNDS {
         let mut talks: Vec<Talk> = Vec::new();
         for read in &reads {
@@ -56,7 +53,7 @@ pub(super) fn run(stage: &Stage<'_>) -> Result<()> {
         talks.into_iter().try_for_each(Talk::reset)?;
         let told = Instant::now();
         while told.elapsed() < TELL_PATIENCE {
-            if depots.said()?.matches(SAID).count() > before {
+            if depots.said()?.matches(WITHDRAWN).count() > before {
                 limit.as_ref().map_or(Ok(()), ReadLimit::lift)?;
                 return check(&depots, &reads).and_then(|()| depots.stop());
             }

@@ -108,6 +108,7 @@ fn fio(disk: &Disk<'_>, url: &str) -> Result<()> {
             &file,
             "--verify=sha256",
             "--verify_fatal=1",
+            "--verify_state_save=0",
             "--output-format=json",
             &into,
         ];

@@ -10,7 +10,7 @@ use crossdock_iscsi_pdu::TaskFunction;
 
 use super::Disk;
 use super::initiator::Initiator;
-use crate::rig::reads::ReadLimit;
+use crate::rig::reads::{ReadLimit, WITHDRAWN};
 use crate::suite::Stage;
 
 /// Little memory, and one request at a time at each disk: what else is asked for waits in the
@@ -31,9 +31,6 @@ const ROUNDS: u32 = 12;
 
 /// In how much time they tell.
 const TELL_PATIENCE: Duration = Duration::from_secs(3);
-
-/// What nodes say.
-const SAID: &str = "reads that nobody waits for any more were withdrawn";
 
 /// What is on the disk.
 const FILL: &str = "write -P 0x33 0 64M";
@@ -66,10 +63,13 @@ pub(super) fn check(stage: &Stage<'_>) -> Result<()> {
     })
     .context("initiators are killed")?;
     let mut resetting = reading(&disk, 2)?;
+    // Their connections stay, whose end would have the reads withdrawn, too.
+    let mut kept = Vec::new();
     until_withdrawn(&disk, |round| {
-        let mut reading = reading(&disk, 3)?;
+        let mut reading = reading(&disk, 3 + u8::try_from(round)?)?;
         begin(&mut reading, round)?;
         pause(round);
+        kept.push(reading);
         resetting.manage(TaskFunction::LogicalUnitReset)
     })
     .context("the unit is reset")?;
@@ -101,8 +101,10 @@ fn pause(round: u32) {
 fn until_withdrawn(disk: &Disk<'_>, mut act: impl FnMut(u32) -> Result<()>) -> Result<()> {
     let told = || -> Result<usize> {
         let log = fs::read_to_string(disk.up.log())?;
-        Ok(log.matches(SAID).count())
+        Ok(log.matches(WITHDRAWN).count())
     };
+    // What was withdrawn before this has been told by then.
+    thread::park_timeout(TELL_PATIENCE);
     let before = told()?;
     for round in 0..ROUNDS {
         act(round)?;
